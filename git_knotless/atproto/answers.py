@@ -1,0 +1,114 @@
+"""Reading what hosts answer: JSON that nobody vouches for, refusals, and how long to stay away.
+
+Limits on what is read, each with room to spare.
+"""
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from git_knotless.atproto.errors import AtprotoError, BadAnswer, refusal
+from git_knotless.atproto.transport import Answer, http_date
+
+DOCUMENT_LIMIT = 256 * 1024  # a DID document holds a few keys, names and services
+HANDLE_LIMIT = 2 * 1024  # one DID, and some JSON around it
+RECORD_LIMIT = 1024 * 1024  # hosts take 1,000,000 bytes of JSON in one call, so a record is less
+PAGE_LIMIT = 20_000_000  # 100 records with 48 KiB of pack each are 6.6 MB in base64
+ERROR_LIMIT = 64 * 1024  # a name and a sentence
+
+# Half of a character, which JSON can spell and UTF-8 cannot: it would fail wherever it is written.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# What moves a terminal's cursor or colours it, and what reverses its text.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+"
+)
+_LONGEST_TEXT = 300
+# RateLimit-Reset is a moment on some hosts and a span on others; no span is this long.
+_FIRST_MOMENT = 1_000_000_000
+
+
+def decode_json(data: bytes, host: str) -> Any:
+    """JSON as the data model of atproto has it: UTF-8, no NaN; depth as Python's stack allows."""
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        what = "HTML" if data[:512].lstrip()[:1] == b"<" else "something else than JSON"
+        raise BadAnswer(f"{host} answers with {what}: is it an atproto host?") from error
+    return value
+
+
+def decode_object(data: bytes, host: str) -> dict[str, Any]:
+    value = decode_json(data, host)
+    if not isinstance(value, dict):
+        raise BadAnswer(f"{host} answers with JSON that is not an object")
+    return value
+
+
+def encode_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def refuse(answer: Answer, nsid: str, *, plain: bool = False) -> NoReturn:
+    """Raise what an answer that is not a success means; `plain` where it need not be XRPC's."""
+    if 300 <= answer.status < 400:
+        raise BadAnswer(f"{answer.host} sends {nsid} elsewhere, which is followed for blobs only")
+    name, text = _error_of(answer)
+    kind = refusal(answer.status, name, text)
+    if not (name or plain or answer.status >= 500 or answer.status in (401, 413, 429)):
+        raise BadAnswer(
+            f"{answer.host} does not know {nsid} (status {answer.status}): is it an atproto host?"
+        )
+    raise kind(
+        answer.status,
+        name,
+        text,
+        nsid=nsid,
+        host=answer.host,
+        retry_after=retry_after(answer.headers),
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to stay away, by `Retry-After`, else by `RateLimit-Reset` on the host's clock."""
+    asked = headers.get("retry-after", "")
+    if _is_number(asked):
+        return float(asked)
+    now = http_date(headers.get("date", "")) or time.time()
+    moment = http_date(asked)
+    if moment is None:
+        reset = headers.get("ratelimit-reset", "")
+        if not _is_number(reset) or headers.get("ratelimit-remaining", "0") != "0":
+            return None
+        if float(reset) < _FIRST_MOMENT:
+            return float(reset)
+        moment = float(reset)
+    return max(0.0, moment - now)
+
+
+def _error_of(answer: Answer) -> tuple[str, str]:
+    """The error's name and message, '' where the answer has none."""
+    with suppress(AtprotoError):
+        value = decode_object(answer.read(ERROR_LIMIT), answer.host)
+        name, text = value.get("error"), value.get("message", value.get("error_description"))
+        if isinstance(name, str):
+            return printable(name), printable(text) if isinstance(text, str) else ""
+    return "", ""
+
+
+def printable(text: str) -> str:
+    """A host's words, on one line and harmless on a terminal."""
+    clean = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    return clean if len(clean) <= _LONGEST_TEXT else clean[: _LONGEST_TEXT - 1] + "…"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 12
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,224 @@
+"""What can go wrong between us and a host, by what a caller does about it.
+
+AtprotoError
+  HostUnreachable       down, unknown to DNS, TLS refused, the connection dropped
+  HostTimeout           no answer in time
+  BadAnswer             not what was asked for: HTML, not JSON, too large, of another shape
+  TransferCancelled     our own Client was closed meanwhile
+  HandleNotFound        nobody has the handle
+  HandleUnresolved      whether anybody has it cannot be found out now
+  DidNotFound           no such account, or one that was deleted
+  IdentityMismatch      the handle and the DID document do not name each other
+  NoPds                 the DID document names no usable PDS
+  XrpcError             the host refused, by status and XRPC error name
+    AccountNotHere        the host does not (or no longer) keep the account: look it up again
+      RepoNotFound  RepoDeactivated  AccountDeactivated  AccountNotFound
+    RepoTakendown  AccountTakedown
+    RecordNotFound  BlobNotFound
+    InvalidSwap  RecordAlreadyExists
+    AuthRefused           401, and 400 and 403 about the token
+    PayloadTooLarge  RateLimited
+    ServerFault           5xx
+"""
+
+import math
+from typing import ClassVar
+
+from git_knotless.errors import KnotlessError
+
+
+class AtprotoError(KnotlessError):
+    """Anything between us and a host."""
+
+
+class HostUnreachable(AtprotoError):
+    pass
+
+
+class HostTimeout(AtprotoError):
+    pass
+
+
+class BadAnswer(AtprotoError):
+    pass
+
+
+class TransferCancelled(AtprotoError):
+    pass
+
+
+class HandleNotFound(AtprotoError):
+    pass
+
+
+class HandleUnresolved(AtprotoError):
+    pass
+
+
+class DidNotFound(AtprotoError):
+    pass
+
+
+class IdentityMismatch(AtprotoError):
+    pass
+
+
+class NoPds(AtprotoError):
+    pass
+
+
+class XrpcError(AtprotoError):
+    """A refusal. `name` is the XRPC error name, '' where the host gave none; `text` its words."""
+
+    says: ClassVar[str | None] = None  # in the user's terms, where the name alone tells
+
+    def __init__(
+        self,
+        status: int,
+        name: str,
+        text: str,
+        *,
+        nsid: str,
+        host: str,
+        retry_after: float | None = None,
+    ) -> None:
+        self.status = status
+        self.name = name
+        self.text = text
+        self.nsid = nsid
+        self.host = host
+        self.retry_after = retry_after
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        if self.says is not None:
+            return f"{self.host}: {self.says}"
+        return f"{self.host} refused {self.nsid}: {self.text or 'no reason given'} ({self._code()})"
+
+    def _code(self) -> str:
+        return f"{self.status} {self.name}".rstrip()
+
+
+class AccountNotHere(XrpcError):
+    says = "the account is not there"
+
+
+class RepoNotFound(AccountNotHere):
+    pass
+
+
+class RepoDeactivated(AccountNotHere):
+    says = "the account is deactivated there, or has moved"
+
+
+class AccountDeactivated(RepoDeactivated):
+    pass
+
+
+class AccountNotFound(AccountNotHere):
+    pass
+
+
+class RepoTakendown(XrpcError):
+    says = "the account was taken down by the host"
+
+
+class AccountTakedown(RepoTakendown):
+    pass
+
+
+class RecordNotFound(XrpcError):
+    says = "no such record"
+
+
+class BlobNotFound(XrpcError):
+    says = "no such blob"
+
+
+class InvalidSwap(XrpcError):
+    pass
+
+
+class RecordAlreadyExists(XrpcError):
+    says = "the record exists already"
+
+
+class AuthRefused(XrpcError):
+    def _message(self) -> str:
+        return f"{self.host} does not accept the login: {self.text or 'no reason given'}"
+
+
+class PayloadTooLarge(XrpcError):
+    says = "too large for the host"
+
+
+class RateLimited(XrpcError):
+    """`retry_after` is in seconds; None where the host does not say."""
+
+    def _message(self) -> str:
+        when = "later" if self.retry_after is None else f"in {how_long(self.retry_after)}"
+        return f"{self.host} has had too many requests: try again {when}"
+
+
+class ServerFault(XrpcError):
+    def _message(self) -> str:
+        text = f": {self.text}" if self.text else ""
+        return f"{self.host} failed at {self.nsid}{text} ({self._code()})"
+
+
+_BY_NAME: dict[str, type[XrpcError]] = {
+    "RepoNotFound": RepoNotFound,
+    "RepoDeactivated": RepoDeactivated,
+    "RepoTakendown": RepoTakendown,
+    "AccountDeactivated": AccountDeactivated,
+    "AccountNotFound": AccountNotFound,
+    "AccountTakedown": AccountTakedown,
+    "RecordNotFound": RecordNotFound,
+    "BlobNotFound": BlobNotFound,
+    "InvalidSwap": InvalidSwap,
+    "RecordAlreadyExists": RecordAlreadyExists,
+    "RateLimitExceeded": RateLimited,
+    "PayloadTooLarge": PayloadTooLarge,
+    "PayloadTooLargeError": PayloadTooLarge,
+    "AuthMissing": AuthRefused,
+    "AuthenticationRequired": AuthRefused,
+    "ExpiredToken": AuthRefused,
+    "InvalidToken": AuthRefused,
+    "ScopeMissingError": AuthRefused,
+}
+# Said as a plain InvalidRequest, so that only the words tell.
+_BY_WORDS: tuple[tuple[str, type[XrpcError]], ...] = (
+    ("Could not find repo", RepoNotFound),
+    ("Blob not found", BlobNotFound),
+)
+_BY_STATUS: dict[int, type[XrpcError]] = {
+    401: AuthRefused,
+    413: PayloadTooLarge,
+    429: RateLimited,
+}
+
+
+def refusal(status: int, name: str, text: str) -> type[XrpcError]:
+    """The error that an answer of `status`, error `name` and message `text` is.
+
+    Names count below 500 only: a proxy's failure says nothing of what the host keeps.
+    """
+    if status >= 500:
+        return ServerFault
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name == "InvalidRequest":
+        for words, error in _BY_WORDS:
+            if text.startswith(words):
+                return error
+    return _BY_STATUS.get(status, XrpcError)
+
+
+def how_long(seconds: float) -> str:
+    """`40 seconds`, `12 minutes`, `3 hours`: never less than what is meant."""
+    count, unit = max(1, math.ceil(seconds)), "second"
+    for larger in ("minute", "hour"):
+        if count <= 120:
+            break
+        count, unit = math.ceil(count / 60), larger
+    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -1,0 +1,67 @@
+"""When one request is sent once more, and how long it waits for that."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from git_knotless.atproto.errors import (
+    AtprotoError,
+    HostTimeout,
+    HostUnreachable,
+    RateLimited,
+    ServerFault,
+    how_long,
+)
+
+TRIES = 3
+# No second try after this: a person who waits has by then been told nothing for long enough.
+READ_WINDOW = 30.0
+# Of a DID document or a handle, which several places may be asked for, one after the other.
+LOOKUP_WINDOW = 8.0
+# What a host may ask us to wait for without our asking the person who waits.
+LONGEST_WAIT = 60.0
+_FIRST_DELAY = 0.25
+
+
+@dataclass(slots=True)
+class Patience:
+    """The tries of one request."""
+
+    pause: Callable[[float], None]
+    notify: Callable[[str], None]
+    window: float = READ_WINDOW
+    tries: int = TRIES
+    started: float = field(default_factory=time.monotonic)
+
+    def after(self, error: AtprotoError) -> None:
+        """Wait for the next try, or raise `error` when there is none."""
+        self.tries -= 1
+        delay = self._delay(error)
+        if self.tries <= 0 or delay is None:
+            raise error
+        self.pause(delay)
+
+    def _delay(self, error: AtprotoError) -> float | None:
+        if isinstance(error, RateLimited | ServerFault) and error.retry_after is not None:
+            return self._asked_for(error.retry_after, error.host)
+        if not _may_pass(error) or time.monotonic() - self.started > self.window:
+            return None
+        doubled = _FIRST_DELAY * 2.0 ** (TRIES - 1 - self.tries)
+        # Jitter, so that the clients that one fault has hit do not come back all at once.
+        return doubled * random.uniform(0.5, 1.5)
+
+    def _asked_for(self, seconds: float, host: str) -> float | None:
+        if seconds > LONGEST_WAIT:
+            return None
+        if seconds > 2:
+            self.notify(f"{host} asks us to wait {how_long(seconds)}")
+        return seconds + random.uniform(0, 1)
+
+
+def _may_pass(error: AtprotoError) -> bool:
+    """Whether the same request may well be answered in a moment."""
+    if isinstance(error, ServerFault):
+        # An upstream's failure is the answer to a read of an account that has left the host.
+        return error.status != 501 and error.name != "UpstreamFailure"
+    return isinstance(error, HostUnreachable | HostTimeout | RateLimited)

@@ -1,0 +1,305 @@
+"""XRPC: calling an atproto host. https://atproto.com/specs/xrpc
+
+A GET and an upload are sent again when the host is down, slow, failing or asks for a short wait.
+A POST is not, since only its caller can tell whether the first was carried out; but one refused
+for an expired token was not, and is sent once more with a new one.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from urllib.parse import urljoin
+
+from git_knotless.atproto.answers import (
+    DOCUMENT_LIMIT,
+    HANDLE_LIMIT,
+    RECORD_LIMIT,
+    decode_json,
+    decode_object,
+    encode_json,
+    refuse,
+)
+from git_knotless.atproto.errors import AtprotoError, AuthRefused, BadAnswer
+from git_knotless.atproto.hosts import host_of, on_loopback, origin_of, parse_origin
+from git_knotless.atproto.retry import LOOKUP_WINDOW, READ_WINDOW, Patience
+from git_knotless.atproto.syntax import InvalidSyntax
+from git_knotless.atproto.transport import (
+    READ_SECONDS,
+    WRITE_ANSWER_SECONDS,
+    Answer,
+    Transport,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+_MOST_REDIRECTS = 5  # a front door, the account's host, its storage, a region of that
+_T = TypeVar("_T")
+_Send = Callable[[Mapping[str, str]], _T]
+
+
+class BlobBody(Protocol):
+    """Bytes that can be sent more than once, each time from their beginning."""
+
+    @property
+    def size(self) -> int: ...
+
+    def chunks(self) -> Iterator[bytes]: ...
+
+
+class Auth(Protocol):
+    """What an account's requests carry."""
+
+    def headers(self, method: str, url: str, /) -> Mapping[str, str]:
+        """For one request; raises where `url` is not on the host that the credentials are for."""
+        ...
+
+    def renewed(self, sent: Mapping[str, str], /) -> bool:
+        """After `sent` was refused: whether `headers` now gives others."""
+        ...
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+class Client:
+    """Calls on any number of hosts, named by their origins; one serves all threads of a process.
+
+    `notify` gets a line for a person when a host makes us wait. `transport` takes the network's
+    place, and `pause` the clock's, in tests.
+    """
+
+    def __init__(
+        self,
+        transport: "httpx.BaseTransport | None" = None,
+        *,
+        notify: Callable[[str], None] = _say_nothing,
+        pause: Callable[[float], None] | None = None,
+    ) -> None:
+        self._http = Transport(transport)
+        self._notify = notify
+        self._pause = pause or self._http.pause
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Also ends what other threads are waiting for: they get `TransferCancelled`."""
+        self._http.close()
+
+    def clock_offset(self, host: str) -> float | None:
+        """The host's clock minus ours, in seconds, by its newest answer; None before the first."""
+        return self._http.clock_offset(parse_origin(host))
+
+    def get(
+        self,
+        host: str,
+        nsid: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        auth: Auth | None = None,
+        limit: int = RECORD_LIMIT,
+    ) -> dict[str, Any]:
+        """A query's answer, of at most `limit` bytes; a parameter of None is left out."""
+        url = _url(host, nsid)
+        given = {key: value for key, value in (params or {}).items() if value is not None}
+
+        def send(headers: Mapping[str, str]) -> dict[str, Any]:
+            with self._http.exchange("GET", url, params=given, headers=headers) as answer:
+                return _object(answer, nsid, limit)
+
+        return _authorized(partial(self._patiently, send, READ_WINDOW), "GET", url, auth)
+
+    def post(
+        self,
+        host: str,
+        nsid: str,
+        body: Mapping[str, Any] | None,
+        *,
+        auth: Auth | None = None,
+        answer_within: float = READ_SECONDS,
+        limit: int = RECORD_LIMIT,
+    ) -> dict[str, Any]:
+        """A procedure's answer, `{}` where it has none. A `body` of None sends no body at all."""
+        url = _url(host, nsid)
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        content = b"" if body is None else _encode(body, nsid)
+
+        def send(headers: Mapping[str, str]) -> dict[str, Any]:
+            with self._http.exchange(
+                "POST",
+                url,
+                headers={**kind, **headers},
+                content=content,
+                answer_within=answer_within,
+            ) as answer:
+                return _object(answer, nsid, limit, may_be_empty=True)
+
+        return _authorized(send, "POST", url, auth)
+
+    def upload(self, host: str, body: BlobBody, mime: str, *, auth: Auth) -> dict[str, Any]:
+        """`uploadBlob`'s answer. Sent again as a GET is, whatever the sending took."""
+        nsid = "com.atproto.repo.uploadBlob"
+        url = _url(host, nsid)
+        # Hosts refuse a blob that is too large by its length, and only so before it is sent.
+        kind = {"Content-Type": mime, "Content-Length": str(body.size)}
+
+        def send(headers: Mapping[str, str]) -> dict[str, Any]:
+            with self._http.exchange(
+                "POST",
+                url,
+                headers={**kind, **headers},
+                content=_exactly(body),
+                answer_within=WRITE_ANSWER_SECONDS,
+            ) as answer:
+                return _object(answer, nsid, RECORD_LIMIT)
+
+        return _authorized(partial(self._patiently, send, math.inf), "POST", url, auth)
+
+    def download(self, host: str, did: str, cid: str, *, limit: int) -> Iterator[bytes]:
+        """A blob as it comes, at most `limit` bytes of it; its hash is the caller's to check.
+
+        Where the connection drops, the blob is asked for again and what was had is skipped.
+        """
+        patience = Patience(self._pause, self._notify, window=math.inf)
+        had = 0
+        while True:
+            try:
+                for chunk in self._blob_from(had, host, {"did": did, "cid": cid}, limit):
+                    had += len(chunk)
+                    yield chunk
+                return
+            except AtprotoError as error:
+                patience.after(error)
+
+    def get_json(self, url: str, *, limit: int = DOCUMENT_LIMIT) -> Any:
+        """A plain JSON document. No credential is sent and no redirect followed."""
+        return decode_json(self._plain(url, limit), host_of(origin_of(url)))
+
+    def get_text(self, url: str, *, limit: int = HANDLE_LIMIT) -> str:
+        """A plain text of ASCII."""
+        try:
+            return self._plain(url, limit).decode("ascii")
+        except UnicodeDecodeError as error:
+            raise BadAnswer(f"{host_of(origin_of(url))} answers with more than ASCII") from error
+
+    def _plain(self, url: str, limit: int) -> bytes:
+        def send(headers: Mapping[str, str]) -> bytes:
+            with self._http.exchange("GET", url, headers=headers) as answer:
+                if answer.status != 200:
+                    refuse(answer, url.removeprefix(answer.origin), plain=True)
+                return answer.read(limit, READ_SECONDS)
+
+        return self._patiently(send, LOOKUP_WINDOW, {})
+
+    def _blob_from(
+        self, start: int, host: str, params: Mapping[str, str], limit: int
+    ) -> Iterator[bytes]:
+        """The blob's bytes from `start` on. Hosts know no Range, so those before are read too."""
+        url, seen = _url(host, "com.atproto.sync.getBlob"), 0
+        query: Mapping[str, str] | None = params
+        for _ in range(_MOST_REDIRECTS + 1):
+            headers = {"Accept-Encoding": "identity"}
+            with self._http.exchange("GET", url, params=query, headers=headers) as answer:
+                if 300 <= answer.status < 400 and "location" in answer.headers:
+                    url, query = _redirected(url, answer), None
+                    continue
+                _check_blob(answer, limit)
+                for chunk in answer.chunks():
+                    fresh = chunk[max(0, start - seen) :]
+                    seen += len(chunk)
+                    if seen > limit:
+                        raise BadAnswer(f"{answer.host} answers with a blob that is too long")
+                    if fresh:
+                        yield fresh
+                return
+        raise BadAnswer(f"{host_of(host)} sends a blob elsewhere again and again")
+
+    def _patiently(self, send: _Send[_T], window: float, headers: Mapping[str, str]) -> _T:
+        patience = Patience(self._pause, self._notify, window=window)
+        while True:
+            try:
+                return send(headers)
+            except AtprotoError as error:
+                patience.after(error)
+
+
+def _authorized(send: _Send[_T], method: str, url: str, auth: Auth | None) -> _T:
+    """Send with `auth`'s headers, and once more when a refusal has made it get others.
+
+    Whatever fails in getting them is not tried again: that would use a refresh token twice.
+    """
+    if auth is None:
+        return send({})
+    headers = auth.headers(method, url)
+    try:
+        return send(headers)
+    except AuthRefused as error:
+        if error.status == 403 or not auth.renewed(headers):
+            raise
+    return send(auth.headers(method, url))
+
+
+def _url(host: str, nsid: str) -> str:
+    return f"{parse_origin(host)}/xrpc/{nsid}"
+
+
+def _object(answer: Answer, nsid: str, limit: int, *, may_be_empty: bool = False) -> dict[str, Any]:
+    if answer.status != 200:
+        refuse(answer, nsid)
+    data = answer.read(limit)
+    if may_be_empty and not data:
+        return {}
+    return decode_object(data, answer.host)
+
+
+def _encode(body: Mapping[str, Any], nsid: str) -> bytes:
+    try:
+        return encode_json(body)
+    except (ValueError, RecursionError) as error:
+        raise AtprotoError(f"{nsid} cannot carry what it was given: {error}") from error
+
+
+def _exactly(body: BlobBody) -> Iterator[bytes]:
+    """The body, held to the length that was announced, or the host would wait for the rest."""
+    sent = 0
+    for chunk in body.chunks():
+        sent += len(chunk)
+        if sent > body.size:
+            break
+        yield chunk
+    if sent != body.size:
+        raise AtprotoError("what is to be uploaded has changed meanwhile")
+
+
+def _check_blob(answer: Answer, limit: int) -> None:
+    if answer.status != 200:
+        refuse(answer, "com.atproto.sync.getBlob")
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise BadAnswer(f"{answer.host} answers with a blob in an encoding not asked for")
+    length = answer.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > limit:
+        raise BadAnswer(f"{answer.host} answers with a blob that is too long")
+
+
+def _redirected(url: str, answer: Answer) -> str:
+    """Where a blob's host sends us; to this machine only from this machine."""
+    target = urljoin(url, answer.headers["location"])
+    try:
+        origin = origin_of(target)
+    except InvalidSyntax as error:
+        raise BadAnswer(f"{answer.host} sends a blob to no host: {error}") from error
+    if on_loopback(origin) and not on_loopback(answer.origin):
+        raise BadAnswer(f"{answer.host} sends a blob to this machine")
+    return target

@@ -1,0 +1,17 @@
+"""`fetch`: what git hears once the objects are here."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from git_knotless.helper.options import Options
+
+
+def lines(keeps: Sequence[Path], *, connected: bool, options: Options) -> Iterator[str]:
+    """git takes one `lock` line, and removes that file; it warns of every further one.
+
+    It also warns of a `connectivity-ok` that it did not ask for.
+    """
+    if keeps:
+        yield f"lock {keeps[0]}"
+    if connected and options.check_connectivity:
+        yield "connectivity-ok"

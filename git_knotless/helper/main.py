@@ -1,0 +1,96 @@
+"""git-remote-knotless: what git runs for an address that begins with knotless://.
+
+Here is where its arguments, its environment and its signals come in, and where an error becomes
+a line on stderr and an exit code. What takes time to import is imported once signals are minded.
+"""
+
+import gc
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from git_knotless.errors import KnotlessError
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FATAL = 128  # git's own, for what ends a command
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends us, once our children have been ended."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signum = signum
+
+
+def main() -> int:
+    """What the process exits with."""
+    gc.disable()
+    _mind_signals()
+    try:
+        return _run(sys.argv[1:], os.environ)
+    except Interrupted as interrupted:
+        # Whoever waits for us is to see what ended us; _interrupt made that the signal's action.
+        os.kill(os.getpid(), interrupted.signum)
+        return _FATAL
+
+
+def _mind_signals() -> None:
+    for signum in _ENDING:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _interrupt)
+
+
+def _interrupt(signum: int, _: FrameType | None) -> None:
+    """One that comes again ends us at once, whatever the first is waiting for.
+
+    Others do not: git's wrapper has the Ctrl-C of a terminal as we have, and passes on SIGTERM.
+    """
+    for each in _ENDING:
+        again = each in (signum, signal.SIGINT)
+        signal.signal(each, signal.SIG_DFL if again else signal.SIG_IGN)
+    raise Interrupted(signum)
+
+
+def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    from git_knotless.helper.protocol import GitGone
+    from git_knotless.helper.stderr import tell
+
+    try:
+        _serve(argv, env)
+    except GitGone:
+        _forget_stdout()
+        return _FATAL
+    except Exception as error:  # noqa: BLE001 - the last place before a traceback
+        tell(error)
+        return _FATAL
+    return 0
+
+
+def _serve(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    from git_knotless.context import Context
+    from git_knotless.helper.conversation import Conversation
+    from git_knotless.helper.service import Remote
+    from git_knotless.helper.stderr import start_log
+    from git_knotless.storage.git import Git
+
+    if len(argv) != 2:
+        raise KnotlessError(
+            "git-remote-knotless is run by git, with a remote and its URL",
+            hint="git clone knotless://<handle>/<name>",
+        )
+    # What has been imported stays: to look for garbage in it, then and at the end, took 30 ms.
+    gc.freeze()
+    gc.enable()
+    name, url = argv
+    with Context.from_environment(env) as context:
+        start_log(context.settings.log)
+        with Remote(context, name, url, Git(None, env=env), env) as remote:
+            Conversation(sys.stdin.buffer, sys.stdout.buffer, remote).run()
+
+
+def _forget_stdout() -> None:
+    """What is still buffered has nobody to go to, and would fail once more as we exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,127 @@
+"""What the helper does, on the account that the address names and the repository git is in."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from git_knotless.context import Context
+from git_knotless.helper.connect import EmptyRepository, empty_repository
+from git_knotless.helper.options import Options
+from git_knotless.helper.pin import Pin
+from git_knotless.helper.stderr import progress, say
+from git_knotless.storage.git import Git
+from git_knotless.storage.records import is_oid
+from git_knotless.storage.repositories import Repository
+from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
+from git_knotless.storage.updates import Outcome, Update
+
+if TYPE_CHECKING:  # a listing is all that most fetches ask for: it waits for nothing else
+    from git_knotless.storage.packs_in import Taken
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`for_push`: of the account as it is, with the session that may write to it."""
+
+    repository: Repository
+    snapshot: Snapshot
+    for_push: bool
+
+
+@dataclass(slots=True)
+class Remote:
+    """One remote for one run of git. Leaving it gives back what `fetch` holds on to."""
+
+    context: Context
+    name: str  # its own, or the address once more
+    url: str
+    git: Git
+    env: Mapping[str, str]
+    _reading: Reading | None = None
+    _keeps: list[Path] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for keep in self._keeps:
+            keep.unlink(missing_ok=True)
+
+    def snapshot(self, *, for_push: bool) -> Snapshot:
+        return self._read(for_push=for_push).snapshot
+
+    def _read(self, *, for_push: bool) -> Reading:
+        if self._reading is None or (for_push and not self._reading.for_push):
+            self._reading = self._read_now(for_push=for_push)
+        return self._reading
+
+    def _read_now(self, *, for_push: bool) -> Reading:
+        repository = self.context.open(self.url, write=for_push)
+        Pin(self.git, self.name, self.url).hold(repository.store.did)
+        try:
+            return Reading(repository, repository.snapshot(), for_push)
+        except NoSuchRepository as error:
+            if not for_push:
+                raise
+            hint = f"git knotless create {repository.url.name}"
+            raise NoSuchRepository(error.message, hint=hint) from error
+
+    def fetch(self, wants: Sequence[str], options: Options) -> "Taken":
+        from git_knotless.storage.packs_in import take
+
+        reading = self._read(for_push=False)
+        taken = take(
+            self.git,
+            reading.repository.store,
+            reading.snapshot.repo.key,
+            wants,
+            progress=progress(options),
+            clone=options.cloning,
+        )
+        # git removes the one it is told of; it has moved its refs before it lets us go.
+        self._keeps += taken.keeps[1:]
+        return taken
+
+    def resolve(self, sources: Sequence[str]) -> Mapping[str, str | None]:
+        return revisions(self.git, sources)
+
+    def push(self, updates: Sequence[Update], options: Options) -> Sequence[Outcome]:
+        from git_knotless.storage.push import push
+
+        reading = self._read(for_push=True)
+        self._reading = None  # whatever comes of it, the refs are not those any more
+        return push(
+            reading.repository,
+            self.git,
+            reading.snapshot,
+            updates,
+            atomic=options.atomic,
+            dry_run=options.dry_run,
+            progress=progress(options),
+        )
+
+    def empty_repository(self, head: str) -> AbstractContextManager[EmptyRepository]:
+        return empty_repository(head, self.env)
+
+    def warn(self, text: str) -> None:
+        say("warning", text)
+
+
+def revisions(git: Git, names: Sequence[str]) -> dict[str, str | None]:
+    """The object id of each, tags not peeled; one process for any number of them."""
+    if not names:
+        return {}
+    asked = b"".join(os.fsencode(name) + b"\n" for name in names)
+    answers = git.run("cat-file", "--batch-check=%(objectname)", input=asked).splitlines()
+    found = [answer.decode(errors="replace") for answer in answers]
+    # The line of one that is not here, or that says too little, is its name and that.
+    return {name: oid if is_oid(oid) else None for name, oid in zip(names, found, strict=True)}

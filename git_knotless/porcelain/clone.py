@@ -1,0 +1,31 @@
+"""`git knotless clone`."""
+
+from typing import Annotated
+
+import typer
+
+from git_knotless.porcelain.command import for_git
+
+
+def clone(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(metavar="URL", help="A URL or handle/name.")],
+    directory: Annotated[
+        str | None,
+        typer.Argument(metavar="DIR", help="Where to; the repository's name when left out."),
+    ] = None,
+) -> None:
+    """Clone a repository, as `git clone` does.
+
+    What follows -- is handed to `git clone`.
+
+    \b
+    Examples:
+      git knotless clone alice.example/notes
+      git knotless clone knotless://alice.example/notes there -- --branch draft
+    """
+    from git_knotless.porcelain.here import become_git
+    from git_knotless.storage.url import parse_target
+
+    where = [] if directory is None else [directory]
+    become_git("clone", *for_git(context), "--", str(parse_target(url)), *where)

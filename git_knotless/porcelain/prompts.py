@@ -1,0 +1,54 @@
+"""What is asked of a person, and never of a script."""
+
+import sys
+from collections.abc import Collection
+
+from git_knotless.errors import KnotlessError
+from git_knotless.porcelain.output import printable
+
+_LONGEST_PASSWORD = 4096  # bytes; no host takes more than some hundreds
+
+
+class NoAnswer(KnotlessError):
+    """Nobody could be asked, or what was asked for was not given."""
+
+
+def password_from_stdin() -> str:
+    line = sys.stdin.buffer.readline(_LONGEST_PASSWORD + 1)
+    try:
+        password = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise NoAnswer("the password on stdin is not UTF-8 text") from error
+    if not password or len(line) > _LONGEST_PASSWORD:
+        raise NoAnswer("no password on stdin")
+    return password
+
+
+def need_terminal(who: str) -> None:
+    """Before anything else is done for a password that nobody could be asked for."""
+    if not sys.stdin.isatty():
+        raise NoAnswer(
+            "no password given, and no terminal to ask on",
+            hint=f"git knotless login {who} --password-stdin, or set KNOTLESS_PASSWORD",
+        )
+
+
+def ask_password(who: str) -> str:
+    from getpass import getpass
+
+    try:
+        password = getpass(f"App password of {who}: ")
+    except EOFError as error:
+        raise NoAnswer("no password given") from error
+    if not password:
+        raise NoAnswer("no password given")
+    return password
+
+
+def confirm(question: str, answers: Collection[str], *, hint: str) -> None:
+    """Go on only once one of `answers` is typed; `hint` is what a script says instead."""
+    if not sys.stdin.isatty():
+        raise NoAnswer("this asks for a name to be typed, and there is no terminal", hint=hint)
+    print(printable(question), end=" ", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() not in answers:
+        raise NoAnswer("that is not its name: nothing was changed")

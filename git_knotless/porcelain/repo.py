@@ -1,0 +1,218 @@
+"""`git knotless repo …`: repositories as such."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from git_knotless.porcelain.options import Account, Json, Repository, bare, named, open_context
+
+if TYPE_CHECKING:
+    from git_knotless.atproto.syntax import Did
+    from git_knotless.context import Context
+    from git_knotless.storage.records import RepoRecord
+    from git_knotless.storage.repositories import Repository as OpenRepository
+
+
+class History(StrEnum):
+    LINEAR = "linear"
+    MERGES = "merges"
+
+
+def list_(
+    owner: Annotated[
+        str | None, typer.Argument(metavar="OWNER", help="Whose; your own when left out.")
+    ] = None,
+    *,
+    account: Account = None,
+    json: Json = False,
+) -> None:
+    """List the repositories of an account.
+
+    \b
+    Examples:
+      git knotless repo list
+      git knotless repo list alice.example --json
+    """
+    from git_knotless.atproto.syntax import parse_identifier
+    from git_knotless.porcelain.output import print_items, print_table
+    from git_knotless.porcelain.views import repository_json
+    from git_knotless.storage.repositories import repositories
+    from git_knotless.storage.url import RepoUrl
+
+    with open_context(account) as context:
+        who = parse_identifier(bare(owner)) if owner is not None else context.account().did
+        identity = context.identify(who)
+        found = list(repositories(context.store(identity)))
+    if json:
+        urls = [RepoUrl(identity.handle or identity.did, repo.rkey) for repo in found]
+        pairs = zip(urls, found, strict=True)
+        print_items(repository_json(url, identity.did, repo) for url, repo in pairs)
+    else:
+        rows = [(repo.name, repo.description, repo.created_at) for repo in found]
+        print_table(("name", "description", "created"), rows)
+
+
+def show(repository: Repository = None, *, json: Json = False) -> None:
+    """Show a repository.
+
+    \b
+    Example:
+      git knotless repo show alice.example/notes
+    """
+    from git_knotless.porcelain.output import print_fields, print_json
+    from git_knotless.porcelain.views import ref_fields, repository_fields, snapshot_json
+
+    with open_context() as context:
+        opened = context.open(named(repository))
+        snapshot = opened.snapshot()
+        if json:
+            print_json(snapshot_json(opened.url, opened.store.did, snapshot))
+            return
+        collaborators = _names(context, snapshot.repo)
+    rows = repository_fields(opened.url, snapshot.repo, collaborators)
+    print_fields(rows + ref_fields(snapshot))
+
+
+def edit(
+    repository: Repository = None,
+    *,
+    description: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What it is; '' for nothing.")
+    ] = None,
+    default_branch: Annotated[
+        str | None, typer.Option(metavar="BRANCH", help="The branch that a clone checks out.")
+    ] = None,
+    archived: Annotated[
+        bool | None,
+        typer.Option("--archived/--no-archived", help="Whether pushes are refused."),
+    ] = None,
+    add_collaborator: Annotated[
+        list[str] | None, typer.Option(metavar="HANDLE", help="Who may push, through a gateway.")
+    ] = None,
+    remove_collaborator: Annotated[
+        list[str] | None, typer.Option(metavar="HANDLE", help="Who may not any more.")
+    ] = None,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option(metavar="BRANCH", help="Never delete it, and move it forward only."),
+    ] = None,
+    history: Annotated[
+        History | None,
+        typer.Option(help="Whether protected branches take merge commits; not unless said."),
+    ] = None,
+    unprotect: Annotated[
+        list[str] | None, typer.Option(metavar="BRANCH", help="Take its rule away.")
+    ] = None,
+    account: Account = None,
+    json: Json = False,
+) -> None:
+    """Change a repository's settings.
+
+    Options that name a branch or an account may be given several times.
+
+    \b
+    Examples:
+      git knotless repo edit --description "what I noticed"
+      git knotless repo edit alice.example/notes --protect main --history merges
+    """
+    from git_knotless.porcelain.edit import Change
+    from git_knotless.porcelain.output import print_fields, print_json
+    from git_knotless.porcelain.views import repository_fields, repository_json
+    from git_knotless.storage.repositories import edit as edit_repository
+
+    with open_context(account) as context:
+        change = Change(
+            description=description,
+            default_branch=default_branch,
+            archived=archived,
+            add=_dids(context, add_collaborator),
+            remove=_dids(context, remove_collaborator),
+            protect=tuple(protect or ()),
+            unprotect=tuple(unprotect or ()),
+            history=history and history.value,
+        )
+        opened = context.open(named(repository), write=True)
+        change.check(opened.store.did)
+        repo = edit_repository(opened, change)
+        if json:
+            print_json(repository_json(opened.url, opened.store.did, repo))
+            return
+        collaborators = _names(context, repo)
+        if default_branch is not None:
+            _warn_of_no_branch(opened)
+    print_fields(repository_fields(opened.url, repo, collaborators))
+
+
+def delete(
+    repository: Repository = None,
+    *,
+    yes: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Its full name, handle/name, instead of being asked."),
+    ] = None,
+    account: Account = None,
+    json: Json = False,
+) -> None:
+    """Delete a repository: its record, its refs and its packs, for good.
+
+    Asks for its full name to be typed.
+
+    \b
+    Example:
+      git knotless repo delete alice.example/notes --yes alice.example/notes
+    """
+    from git_knotless.porcelain.output import print_json, printable
+    from git_knotless.porcelain.views import place_json
+    from git_knotless.storage.deletion import delete as delete_repository
+
+    with open_context(account) as context:
+        opened = context.open(named(repository), write=True)
+        _confirm(opened, yes, named_on_the_line=repository is not None)
+        delete_repository(opened)
+    if json:
+        print_json(place_json(opened.url, opened.store.did))
+    else:
+        print(printable(f"deleted {opened.url}"))
+
+
+def _warn_of_no_branch(opened: "OpenRepository") -> None:
+    """HEAD may name a branch that is still to come, as in git, or one that is misspelt."""
+    from git_knotless.porcelain.output import say
+
+    snapshot = opened.snapshot()
+    if snapshot.live and snapshot.head is None:
+        say(f"warning: {opened.url} has no branch {snapshot.repo.default_branch} yet")
+
+
+def _confirm(opened: "OpenRepository", yes: str | None, *, named_on_the_line: bool) -> None:
+    """The full name has to be given a second time; a script that named it once may be short."""
+    from git_knotless.porcelain.output import WrongUsage
+    from git_knotless.porcelain.prompts import confirm
+
+    url = opened.url
+    full = f"{url.authority}/{url.name}"
+    names = {full, str(url), f"{opened.store.did}/{url.name}"}
+    if yes is None:
+        confirm(
+            f"{url} and all that is in it will be gone for good. Type {full} to delete it:",
+            names,
+            hint=f"git knotless repo delete {full} --yes {full}",
+        )
+    elif yes not in names | ({url.name} if named_on_the_line else set()):
+        raise WrongUsage(f"--yes {yes} is not the name of {url}", hint=f"--yes {full}")
+
+
+def _dids(context: "Context", handles: list[str] | None) -> "tuple[Did, ...]":
+    """DIDs are taken as they are: an account that is gone can still be taken out."""
+    from git_knotless.atproto.syntax import is_did, parse_did, parse_identifier
+
+    given = [bare(handle) for handle in handles or ()]
+    return tuple(
+        parse_did(who) if is_did(who) else context.identify(parse_identifier(who), write=True).did
+        for who in given
+    )
+
+
+def _names(context: "Context", repo: "RepoRecord") -> list[str]:
+    return [context.name_of(did) for did in repo.collaborators]

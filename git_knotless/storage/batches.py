@@ -1,0 +1,158 @@
+"""The writes of a push: what goes into one batch, and how many batches it takes."""
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from git_knotless.atproto.syntax import InvalidSyntax, format_time, parse_time
+from git_knotless.storage.outcome import Batch
+from git_knotless.storage.records import (
+    CLAIM,
+    PACK,
+    REF,
+    REPO,
+    ClaimRecord,
+    EpochRecord,
+    PackRecord,
+    RefRecord,
+    RepoRecord,
+)
+from git_knotless.storage.snapshot import Snapshot
+from git_knotless.storage.store import Write
+from git_knotless.storage.updates import Move
+
+MAX_WRITES = 200  # in one batch, on every host
+# Of the 1,000,000 bytes of JSON that hosts take, less what surrounds the writes.
+MAX_BYTES = 950_000
+# The host's clock is known to a second, and an answer may have been under way for some.
+_AHEAD = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What every record of one write says alike."""
+
+    time: datetime
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def at(self) -> str:
+        """In RFC 3339."""
+        return format_time(self.time)
+
+
+def new_stamp(snapshot: Snapshot, clock_offset: float) -> Stamp:
+    """Now by the host's clock, and later than whatever a push wrote into `snapshot`."""
+    now = datetime.now(UTC) + timedelta(seconds=clock_offset)
+    newest = max((ref.updated_at for ref in snapshot.refs.values()), default=None)
+    try:
+        after = parse_time(newest) + timedelta(milliseconds=1) if newest else now
+    except InvalidSyntax:
+        return Stamp(now)
+    # A time that lies ahead of the host's own is nobody's honest one.
+    return Stamp(max(now, after) if after - now < _AHEAD else now)
+
+
+def rewrite(old: RepoRecord, new: RepoRecord) -> list[Write]:
+    """`new`, the next epoch of `old`, in its place: of two that rewrite one epoch, one loses."""
+    written = EpochRecord.of(new)
+    return [
+        Write("delete", CLAIM, EpochRecord.of(old).rkey),
+        Write("create", CLAIM, written.rkey, written.to_json()),
+        Write("update", REPO, new.rkey, new.to_json()),
+    ]
+
+
+def hold_epoch(repo: RepoRecord) -> Write:
+    """An update of the epoch's record to what it is: refused once the epoch has moved."""
+    held = EpochRecord.of(repo)
+    return Write("update", CLAIM, held.rkey, held.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class PushBatch:
+    """A batch, the moves that land with it, and whether it brings the pack."""
+
+    batch: Batch
+    moves: Sequence[Move]
+    pack: PackRecord | None
+
+
+class Planner:
+    """Cuts the moves of a push into batches; the first brings the pack and the default branch."""
+
+    def __init__(self, repo: RepoRecord, stamp: Stamp, default_branch: str | None) -> None:
+        self._read = repo
+        self._repo = repo
+        self._stamp = stamp
+        if default_branch is not None:
+            changed = repo.next_epoch(stamp.nonce, stamp.at)
+            self._repo = changed.changed(defaultBranch=default_branch)
+
+    def plan(self, moves: Sequence[Move], pack: PackRecord | None) -> list[PushBatch]:
+        """Deletions first: a name may be free only once another is gone."""
+        ordered = sorted(moves, key=lambda move: move.new is not None)
+        fixed = self._first(pack)
+        batches: list[PushBatch] = []
+        while ordered:
+            count = self._fitting(fixed, ordered)
+            batches.append(self._batch(fixed, ordered[:count], pack))
+            ordered = ordered[count:]
+            fixed, pack = [hold_epoch(self._repo)], None
+        return batches
+
+    def _first(self, pack: PackRecord | None) -> list[Write]:
+        same = self._repo is self._read
+        writes = [hold_epoch(self._repo)] if same else rewrite(self._read, self._repo)
+        if pack is not None:
+            value = replace(pack, epoch=self._repo.epoch).to_json()
+            writes.append(Write("create", PACK, pack.rkey, value))
+        return writes
+
+    def _fitting(self, fixed: Sequence[Write], moves: Sequence[Move]) -> int:
+        """How many of `moves` go with `fixed`; a claim is kept free for a receipt."""
+        writes, size = len(fixed) + 1, sum(map(_size, fixed))
+        for count, move in enumerate(moves):
+            added = self._writes_of(move)
+            writes, size = writes + len(added), size + sum(map(_size, added))
+            if count and (writes > MAX_WRITES or size > MAX_BYTES):
+                return count
+        return len(moves)
+
+    def _batch(
+        self, fixed: Sequence[Write], moves: Sequence[Move], pack: PackRecord | None
+    ) -> PushBatch:
+        writes = [write for move in moves for write in self._writes_of(move)]
+        claims = [write for write in writes if write.collection == CLAIM]
+        if not claims:
+            claims = [self._claim(moves[0])]
+            writes = claims + writes
+        batch = Batch([*fixed, *writes], claims[0].rkey, self._stamp.nonce)
+        return PushBatch(batch, moves, pack)
+
+    def _writes_of(self, move: Move) -> list[Write]:
+        """A ref's first record is its own compare-and-swap; later ones are claimed."""
+        ref = RefRecord(self._repo.key, move.name, move.new, move.generation + 1, self._stamp.at)
+        if move.ref is None:
+            return [Write("create", REF, ref.rkey, ref.to_json())]
+        return [self._claim(move), Write("update", REF, ref.rkey, ref.to_json())]
+
+    def _claim(self, move: Move) -> Write:
+        claim = ClaimRecord(
+            repo=self._repo.key,
+            ref=move.name,
+            generation=move.generation,
+            epoch=self._repo.epoch,
+            old=move.old,
+            new=move.new,
+            nonce=self._stamp.nonce,
+            created_at=self._stamp.at,
+        )
+        return Write("create", CLAIM, claim.rkey, claim.to_json())
+
+
+def _size(write: Write) -> int:
+    """What `write` takes in the request, in bytes, and a little more."""
+    return len(json.dumps(write.value, ensure_ascii=False).encode()) + len(write.rkey) + 128

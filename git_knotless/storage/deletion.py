@@ -1,0 +1,105 @@
+"""Deleting a repository: in one write it is gone for every reader; its records follow.
+
+The first batch deletes the repo record and replaces the epoch's by one that says `deleted` and
+the name, so that pushes in flight are refused, and a delete that was cut is found and finished.
+That record goes last.
+"""
+
+from collections.abc import Sequence
+
+from git_knotless.atproto.errors import XrpcError
+from git_knotless.atproto.syntax import Rkey
+from git_knotless.errors import KnotlessError
+from git_knotless.storage.batches import MAX_WRITES
+from git_knotless.storage.outcome import REFUSALS, Batch, Sent, send
+from git_knotless.storage.records import (
+    CLAIM,
+    COLLECTIONS_OF_A_REPOSITORY,
+    REPO,
+    EpochRecord,
+    RepoRecord,
+    prefix_of,
+)
+from git_knotless.storage.repositories import Repository, stamp_now
+from git_knotless.storage.snapshot import NoSuchRepository
+from git_knotless.storage.store import Record, RecordStore, Write
+
+_READINGS = 8  # of what others write to at the same time
+
+
+class CannotDelete(KnotlessError):
+    """Others wrote to what was being deleted, each time that it was read."""
+
+
+def delete(repository: Repository) -> None:
+    """Delete the repository, or finish deleting one of that name that was cut.
+
+    Raises `NoSuchRepository` where neither is there.
+    """
+    for _ in range(_READINGS):
+        try:
+            repo = repository.record()
+        except NoSuchRepository:
+            marker = _half_deleted(repository)
+            if marker is None:
+                raise
+        else:
+            marker = _delete_record(repository, repo)
+        if marker is not None:
+            return _delete_rest(repository, marker)
+    raise CannotDelete(f"others keep changing {repository.url}: try again")
+
+
+def _delete_record(repository: Repository, repo: RepoRecord) -> Record | None:
+    """The record that is left to say so; None where another writer was first."""
+    store = repository.store
+    stamp = stamp_now(store)
+    gone = EpochRecord(repo.key, repo.epoch + 1, stamp.nonce, stamp.at, deleted=repo.name)
+    writes = [
+        Write("delete", CLAIM, EpochRecord.of(repo).rkey),
+        Write("create", CLAIM, gone.rkey, gone.to_json()),
+        Write("delete", REPO, repo.rkey),
+    ]
+    batch = Batch(writes, gone.rkey, stamp.nonce)
+    if send(store, batch, stale=lambda: repository.moved_from(repo)) is Sent.LOST:
+        return None
+    return Record(gone.rkey, gone.to_json())
+
+
+def _half_deleted(repository: Repository) -> Record | None:
+    """The record that a delete of this name left standing when it was cut."""
+    for page in repository.store.list(CLAIM, ""):
+        for record in page:
+            if record.value.get("deleted") == repository.url.name:
+                return record
+    return None
+
+
+def _delete_rest(repository: Repository, marker: Record) -> None:
+    store, key = repository.store, str(marker.value.get("repo", ""))
+    for collection in COLLECTIONS_OF_A_REPOSITORY:
+        _empty(store, collection, key, spared=marker.rkey)
+    _apply_unless_gone(store, [Write("delete", CLAIM, marker.rkey)])
+
+
+def _empty(store: RecordStore, collection: str, key: str, *, spared: Rkey) -> None:
+    """Delete every record of the repository in `collection`; another may be at it too."""
+    for _ in range(_READINGS):
+        rkeys = [record.rkey for page in store.list(collection, prefix_of(key)) for record in page]
+        writes = [Write("delete", collection, rkey) for rkey in rkeys if rkey != spared]
+        batches = [writes[at : at + MAX_WRITES] for at in range(0, len(writes), MAX_WRITES)]
+        refused = [batch for batch in batches if not _apply_unless_gone(store, batch)]
+        if not refused:
+            return
+    raise CannotDelete("others keep changing what is being deleted: run the command again")
+
+
+def _apply_unless_gone(store: RecordStore, writes: Sequence[Write]) -> bool:
+    """False where the host refused without saying why: another may have deleted some of them."""
+    try:
+        store.apply(writes)
+    except REFUSALS:
+        raise
+    except XrpcError:
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""`fetch.fsckObjects`, `transfer.fsckObjects` and `fetch.fsck.*`, as `git fetch` honours them."""
+
+import os
+from pathlib import Path
+
+from git_knotless.storage.git import Git
+
+_SKIP_LIST = "fetch.fsck.skiplist"
+
+
+def strictness(git: Git) -> str | None:
+    """The option that has index-pack examine objects; None where nobody asked for it."""
+    settings = _settings(git)
+    asked = settings.get("fetch.fsckobjects", settings.get("transfer.fsckobjects", "false"))
+    if not _is_true(asked):
+        return None
+    if _SKIP_LIST in settings:
+        path = git.run("config", "--type=path", "--get", _SKIP_LIST)
+        settings[_SKIP_LIST] = os.fsdecode(path.removesuffix(b"\n"))
+    prefix = "fetch.fsck."
+    rules = [f"{k.removeprefix(prefix)}={v}" for k, v in settings.items() if k.startswith(prefix)]
+    return f"--strict={','.join(rules)}" if rules else "--strict"
+
+
+def examine(git: Git, packs: Path, strict: str) -> None:
+    """Raises GitError for the first object of the packs in a directory that fails.
+
+    They are read once more, when all are there: `--strict` takes no pack whose objects name what
+    is not here yet, and none that holds an object twice, as packs that were joined may.
+    """
+    for pack in sorted(packs.glob("pack-*.pack")):
+        scratch = packs / "fsck.idx"
+        git.run("index-pack", strict, "--no-rev-index", "-o", str(scratch), str(pack))
+        scratch.unlink()
+
+
+def _settings(git: Git) -> dict[str, str]:
+    """By name in lower case; a name without `=` is true, and a later value counts."""
+    if not git.ok("config", "--get-regexp", pattern := r"^(fetch|transfer)\.fsck"):
+        return {}
+    entries = os.fsdecode(git.run("config", "-z", "--get-regexp", pattern)).split("\0")[:-1]
+    pairs = (entry.partition("\n") for entry in entries)
+    return {name: value if given else "true" for name, given, value in pairs}
+
+
+def _is_true(value: str) -> bool:
+    """As git reads a boolean."""
+    if value.lower() in ("", "false", "no", "off"):
+        return False
+    return value.lower() in ("true", "yes", "on") or value.strip("+-0") != ""

@@ -1,0 +1,153 @@
+"""git itself, run so that nothing of the user's set-up bends what it says about objects."""
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from git_knotless.storage.child import Child, GitError, NoSpace, failure, readable
+from git_knotless.storage.progress import Progress
+
+__all__ = ["Child", "Git", "GitError", "NoSpace"]
+
+_HERMETIC = {
+    # What is pushed and checked is what is there, not what a replacement or a graft shows. A
+    # graft file that cannot exist is ignored without a word; one that can be opened is warned of.
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_GRAFT_FILE": "/dev/null/none",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+
+
+class Git:
+    """The git commands of one repository; none where `git_dir` is None and none is found.
+
+    A Git remembers what it has learned of the repository's own shape: make one a run.
+    """
+
+    def __init__(
+        self, git_dir: Path | None, *, env: Mapping[str, str], fds: Sequence[int] = ()
+    ) -> None:
+        self.env = {**env, **_HERMETIC}
+        self._fds = fds
+        if git_dir is not None:
+            self.env["GIT_DIR"] = str(git_dir.absolute())
+
+    def within(self, env: Mapping[str, str], *, fds: Sequence[int] = ()) -> "Git":
+        """The same repository with more of an environment, and `fds` kept open by its children."""
+        return Git(None, env={**self.env, **env}, fds=fds)
+
+    def run(self, *args: str, input: bytes | None = None) -> bytes:  # noqa: A002 # as subprocess
+        """What a command prints; raises GitError with its own last word when it fails."""
+        done = self._run(args, input)
+        if done.returncode != 0:
+            raise failure(args, done.returncode, readable(done.stderr))
+        return done.stdout
+
+    def ok(self, *args: str) -> bool:
+        """A command that answers by its status, 0 or 1."""
+        return self._answer(args) is not None
+
+    def popen(self, *args: str, progress: Progress | None = None) -> Child:
+        return Child(args, self.env, progress=progress, fds=self._fds)
+
+    @cached_property
+    def common_dir(self) -> Path:
+        """What all worktrees share; absolute."""
+        return self._shape[2]
+
+    @cached_property
+    def objects_dir(self) -> Path:
+        """Where objects are added; absolute."""
+        return _path(self.run("rev-parse", "--git-path", "objects"))
+
+    def object_format(self) -> str:
+        return self._shape[0]
+
+    def is_shallow(self) -> bool:
+        return self._shape[1]
+
+    def shallow_commits(self) -> set[str]:
+        """The commits whose parents are not here."""
+        if not self.is_shallow():
+            return set()
+        return set(_path(self.run("rev-parse", "--git-path", "shallow")).read_text().split())
+
+    def resolve(self, src: str) -> str | None:
+        """The object that a push source names, a tag not peeled; None where it names none."""
+        args = ("rev-parse", "--verify", "--quiet", "--end-of-options", src)
+        answer = self._answer(args)
+        return None if answer is None else answer.decode().strip()
+
+    def types(self, oids: Iterable[str]) -> dict[str, str | None]:
+        """What kind of object each is; None for one that is not here."""
+        asked = list(oids)
+        if not asked:
+            return {}
+        check = "--batch-check=%(objecttype)"
+        answer = self.run("cat-file", check, input=_lines(asked)).decode().splitlines()
+        return {
+            oid: None if line.endswith(" missing") else line
+            for oid, line in zip(asked, answer, strict=True)
+        }
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Whether `old` is reached from `new`; both are commits that are here."""
+        return self.ok("merge-base", "--is-ancestor", old, new)
+
+    def has_merge(self, new: str, old: str | None) -> bool:
+        """Whether a merge is reached from `new` and not from `old`."""
+        less = () if old is None else (f"^{old}",)
+        return bool(self.run("rev-list", "--min-parents=2", "--max-count=1", new, *less, "--"))
+
+    def missing(self, tips: Iterable[str]) -> bool:
+        """Whether `tips`, or anything they reach that no ref here does, is not here."""
+        return self.broken_link(tips) is not None
+
+    def broken_link(self, tips: Iterable[str]) -> str | None:
+        """git's word for the first thing that is missing; None where all is here.
+
+        git's own test after a fetch (connected.c): what the refs reach is taken to be whole.
+        """
+        new = ("--objects", "--stdin", "--not", "--all", "--alternate-refs")
+        try:
+            self.run("rev-list", "--quiet", *new, input=_lines(tips))
+        except GitError as error:
+            return error.message
+        return None
+
+    @cached_property
+    def _shape(self) -> tuple[str, bool, Path]:
+        asked = ("--show-object-format", "--is-shallow-repository", "--git-common-dir")
+        kind, shallow, common = self.run("rev-parse", *asked).split(b"\n", 2)
+        return kind.decode(), shallow == b"true", _path(common)
+
+    def _answer(self, args: Sequence[str]) -> bytes | None:
+        done = self._run(args, None)
+        if done.returncode not in (0, 1):
+            raise failure(args, done.returncode, readable(done.stderr))
+        return None if done.returncode else done.stdout
+
+    def _run(self, args: Sequence[str], given: bytes | None) -> subprocess.CompletedProcess[bytes]:
+        """The standard input is never ours: in a helper that is where git talks to us."""
+        try:
+            return subprocess.run(
+                ["git", *args],
+                env=self.env,
+                input=given if given is not None else b"",
+                capture_output=True,
+                pass_fds=self._fds,
+                check=False,
+            )
+        except OSError as error:
+            raise GitError(f"git cannot be run: {error.strerror}") from error
+
+
+def _path(line: bytes) -> Path:
+    return Path(os.fsdecode(line.removesuffix(b"\n"))).absolute()
+
+
+def _lines(words: Iterable[str]) -> bytes:
+    return "".join(f"{word}\n" for word in words).encode()

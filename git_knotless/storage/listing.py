@@ -1,0 +1,111 @@
+"""Listing the records of one repository: seek to its keys, and trust no host that it did.
+
+On the reference PDS a cursor is the last record's key and any string is one, so that the keys
+under a prefix are a seek and a stop. Other hosts differ. A seek counts only where the page's
+keys go on from the cursor asked for, in order, and its cursor is its own last key; otherwise,
+an empty first page included, everything is listed. A listing ends at an absent cursor or at a
+key beyond the prefix, never because a page was short.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from git_knotless.errors import KnotlessError
+from git_knotless.storage.store import Record
+
+# The greatest character a record key may hold: after it comes no key of the prefix.
+_LAST = "~"
+# A host that listed this many keys in descending order, and no other, lists in that order.
+_ORDER_PROVEN = 50
+# 1,000,000 records of one kind in an account: no repository we read is near that.
+_MOST_PAGES = 10_000
+
+
+class UnreadableListing(KnotlessError):
+    """A host whose pages never end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    records: Sequence[Record]
+    cursor: str | None
+
+
+# One request: the cursor to go on from, and whether keys ascend.
+ReadPage = Callable[[str | None, bool], Page]
+
+
+@dataclass(slots=True)
+class _Listing:
+    read: ReadPage
+    prefix: str
+    ascending: bool
+    seen: set[str] = field(default_factory=set)
+
+    def pages(self) -> Iterator[Sequence[Record]]:
+        """Sought pages as long as the host seeks; then all that they did not hold."""
+        cursor = self.prefix if self.ascending else self.prefix + _LAST
+        for _ in range(_MOST_PAGES):
+            page = self.read(cursor, self.ascending)
+            if not self._goes_on(page, cursor) or (not page.records and not self.seen):
+                yield from self._all()
+                return
+            yield from self._ours(page)
+            if not page.records or page.cursor is None or not self._inside(page.records[-1].rkey):
+                return
+            cursor = page.cursor
+        raise UnreadableListing("the host's listing does not end")
+
+    def _goes_on(self, page: Page, cursor: str) -> bool:
+        keys = [cursor, *(record.rkey for record in page.records)]
+        in_order = all(a < b if self.ascending else a > b for a, b in pairwise(keys))
+        return in_order and page.cursor in (None, keys[-1])
+
+    def _all(self) -> Iterator[Sequence[Record]]:
+        """Every page, newest first, as hosts list unless told otherwise.
+
+        One that has shown that its keys descend need not be read beyond the prefix.
+        """
+        cursor, cursors = None, set[str]()
+        keys: list[str] = []
+        while len(cursors) < _MOST_PAGES:
+            page = self.read(cursor, False)
+            keys.extend(record.rkey for record in page.records)
+            yield from self._ours(page)
+            if page.cursor is None or self._passed(keys):
+                return
+            if page.cursor in cursors:
+                break
+            cursor = page.cursor
+            cursors.add(cursor)
+        raise UnreadableListing("the host's listing does not end")
+
+    def _passed(self, keys: Sequence[str]) -> bool:
+        if len(keys) < _ORDER_PROVEN or keys[-1] >= self.prefix:
+            return False
+        return all(a > b for a, b in pairwise(keys))
+
+    def _inside(self, key: str) -> bool:
+        return key.startswith(self.prefix)
+
+    def _ours(self, page: Page) -> Iterator[Sequence[Record]]:
+        fresh = {r.rkey: r for r in page.records if self._inside(r.rkey)}
+        new = [record for key, record in fresh.items() if key not in self.seen]
+        self.seen.update(fresh)
+        if new:
+            yield new
+
+
+def under(prefix: str, read: ReadPage, *, newest_first: bool = False) -> Iterator[Sequence[Record]]:
+    """Pages of the records under `prefix`, each record once, no page empty.
+
+    In key order from a host that seeks, newest first where asked for; from another host in
+    whatever order it lists.
+    """
+    return _Listing(read, prefix, not newest_first).pages()
+
+
+def everything(read: ReadPage) -> Iterator[Sequence[Record]]:
+    """Every record of a collection, newest first from a host that orders them."""
+    return _Listing(read, "", ascending=False)._all()

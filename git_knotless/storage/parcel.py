@@ -1,0 +1,108 @@
+"""The pack of one push: built once, uploaded as often as it takes, built anew when it must be."""
+
+import secrets
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from git_knotless.atproto.syntax import Rkey, tid
+from git_knotless.storage.batches import Stamp
+from git_knotless.storage.git import Git
+from git_knotless.storage.packs_in import remember
+from git_knotless.storage.packs_out import OutgoingPack
+from git_knotless.storage.progress import Progress
+from git_knotless.storage.records import PackRecord, prefix_of
+from git_knotless.storage.repositories import Repository
+from git_knotless.storage.snapshot import Snapshot
+
+_MOST_HINTS = 64  # tips, or bases, named in a pack's record
+_CLOCK_IDS = 1024  # of a TID: two pushers in one microsecond
+
+
+class Parcel:
+    """What a push sends besides its refs: the objects that the snapshot's refs do not reach.
+
+    What they reach is on the host for as long as the epoch stands, so a pack made at one epoch
+    serves for that epoch; at a later one it serves if all that it was built on is still there.
+    """
+
+    def __init__(self, repository: Repository, git: Git, progress: Progress) -> None:
+        self._repository = repository
+        self._git = git
+        self._progress = progress
+        self._pack: OutgoingPack | None = None
+        self._epoch: int | None = None
+        self._tips: list[str] = []
+        self._bases = frozenset[str]()
+        self._landed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def packed(self, snapshot: Snapshot, tips: list[str], stamp: Stamp) -> PackRecord | None:
+        """The record of the pack that brings `tips`; None when there is nothing (more) to bring."""
+        bases = frozenset(snapshot.live.values())
+        if not self._serves(snapshot, tips, bases):
+            self._build(snapshot, tips, bases)
+        if self._pack is None or self._landed:
+            return None
+        return self._record(self._pack, snapshot, stamp)
+
+    def landed(self, record: PackRecord) -> None:
+        """The pack is on the host: nothing of it need be sent, or fetched, again."""
+        self._landed = True
+        remember(self._git, record.repo, record.rkey)
+
+    def upload_again(self) -> None:
+        if self._pack is not None:
+            self._pack.upload_again()
+
+    def _serves(self, snapshot: Snapshot, tips: Sequence[str], bases: frozenset[str]) -> bool:
+        if self._epoch is None or not set(tips) <= set(self._tips):
+            return False
+        return snapshot.repo.epoch == self._epoch or self._bases <= bases
+
+    def _build(self, snapshot: Snapshot, tips: list[str], bases: frozenset[str]) -> None:
+        self._close()
+        self._epoch, self._tips, self._bases = snapshot.repo.epoch, tips, bases
+        if set(tips) <= bases:
+            return
+        store = self._repository.store
+        self._pack = OutgoingPack.build(
+            self._git,
+            tips,
+            sorted(bases),
+            limit=store.host().blob_limit,
+            upload=store.upload,
+            progress=self._progress,
+        )
+
+    def _record(self, pack: OutgoingPack, snapshot: Snapshot, stamp: Stamp) -> PackRecord:
+        key, tips, bases = snapshot.repo.key, self._tips, sorted(self._bases)
+        name = tid(int(stamp.time.timestamp() * 1_000_000), secrets.randbelow(_CLOCK_IDS))
+        return PackRecord(
+            rkey=Rkey(prefix_of(key) + name),
+            repo=key,
+            epoch=snapshot.repo.epoch,
+            size=pack.size,
+            objects=pack.objects,
+            checksum=pack.checksum,
+            data=pack.data,
+            blobs=pack.blobs,
+            created_at=stamp.at,
+            tips=tuple(tips) if len(tips) <= _MOST_HINTS else (),
+            bases=tuple(bases) if len(bases) <= _MOST_HINTS else (),
+        )
+
+    def _close(self) -> None:
+        if self._pack is not None:
+            self._pack.close()
+        self._pack, self._landed = None, False

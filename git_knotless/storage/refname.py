@@ -1,0 +1,47 @@
+"""Names of refs: which git takes, and which cannot stand side by side.
+
+The rules are those of `git check-ref-format`, for names in full (`refs/…`). A name also has to
+be text, since a record holds it as text; git itself takes any bytes.
+"""
+
+from collections.abc import Collection, Iterator
+
+BRANCHES = "refs/heads/"
+TAGS = "refs/tags/"
+
+# Long enough for every name that a file system takes, short enough for hundreds in one batch.
+MAX_BYTES = 1000
+_FORBIDDEN = frozenset(" ~^:?*[\\\x7f") | {chr(code) for code in range(0x20)}
+
+
+def is_ref_name(name: str) -> bool:
+    """Whether git takes `name` as a ref's full name, and a record can hold it."""
+    if not name.startswith("refs/") or name.endswith((".", "/")) or ".." in name or "@{" in name:
+        return False
+    if _FORBIDDEN.intersection(name) or not _is_text(name):
+        return False
+    return all(_is_component(part) for part in name.split("/"))
+
+
+def _is_component(part: str) -> bool:
+    return bool(part) and not part.startswith(".") and not part.endswith(".lock")
+
+
+def _is_text(name: str) -> bool:
+    try:
+        return len(name.encode()) <= MAX_BYTES
+    except UnicodeEncodeError:  # surrogates: bytes that are not UTF-8
+        return False
+
+
+def parents(name: str) -> Iterator[str]:
+    """The names that may not exist beside `name`: `refs/heads/a` for `refs/heads/a/b`."""
+    at = name.find("/", len("refs/"))
+    while at != -1:
+        yield name[:at]
+        at = name.find("/", at + 1)
+
+
+def blocker_of(name: str, names: Collection[str]) -> str | None:
+    """The shorter one of `names` that keeps `name` from existing beside it."""
+    return next((parent for parent in parents(name) if parent in names), None)

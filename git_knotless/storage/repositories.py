@@ -1,0 +1,101 @@
+"""A repository as its reader or its owner holds it: finding, listing, making, changing."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from git_knotless.errors import KnotlessError
+from git_knotless.storage.batches import Stamp, rewrite
+from git_knotless.storage.outcome import Batch, Sent, send
+from git_knotless.storage.records import REPO, BadRecord, EpochRecord, RepoRecord
+from git_knotless.storage.snapshot import (
+    NoSuchRepository,
+    Snapshot,
+    find_repository,
+    read_snapshot,
+)
+from git_knotless.storage.store import RecordStore
+from git_knotless.storage.url import RepoUrl
+
+CLAIM_GRACE = 86_400.0  # seconds that a claim stays at least (trust.md)
+_READINGS = 8  # of a record that others rewrite at the same time
+
+
+class RacedTooOften(KnotlessError):
+    """Others rewrote the record each time that it was read."""
+
+
+@dataclass(slots=True)
+class Repository:
+    """One repository, by the account that holds it and the name that leads to it.
+
+    `url` is the canonical one, with the name that its record has once that has been read.
+    """
+
+    url: RepoUrl
+    store: RecordStore
+    writable: bool  # the store carries the owner's session
+    claim_grace: float = CLAIM_GRACE
+
+    def snapshot(self) -> Snapshot:
+        snapshot = read_snapshot(self.store, self.url)
+        self._found(snapshot.repo)
+        return snapshot
+
+    def record(self) -> RepoRecord:
+        repo = find_repository(self.store, self.url)
+        self._found(repo)
+        return repo
+
+    def _found(self, repo: RepoRecord) -> None:
+        self.url = replace(self.url, name=repo.rkey)
+
+    def moved_from(self, old: RepoRecord) -> bool:
+        """Whether the repository is not any more what it was at `old`."""
+        try:
+            now = self.record()
+        except NoSuchRepository:
+            return True
+        return (now.key, now.epoch) != (old.key, old.epoch)
+
+    def too_old(self, snapshot: Snapshot) -> bool:
+        """Whether claims may be gone since `snapshot`: half their grace, or the clock was set."""
+        return not 0 <= time.time() - snapshot.taken <= self.claim_grace / 2
+
+
+def repositories(store: RecordStore) -> Iterator[RepoRecord]:
+    """Every repository of an account that can be read, by name."""
+    records = sorted(
+        (record for page in store.list(REPO, "") for record in page), key=lambda r: r.rkey
+    )
+    for record in records:
+        try:
+            yield RepoRecord.from_record(record)
+        except BadRecord:
+            continue
+
+
+def edit(repository: Repository, change: Callable[[RepoRecord], RepoRecord]) -> RepoRecord:
+    """Rewrite the record as `change` makes it of what is there, and move the epoch.
+
+    `change` is asked again each time another writer was first; what it leaves as it is writes
+    nothing.
+    """
+    store = repository.store
+    for _ in range(_READINGS):
+        old = repository.record()
+        if change(old) == old:
+            return old
+        stamp = stamp_now(store)
+        new = change(old).next_epoch(stamp.nonce, stamp.at)
+        batch = Batch(rewrite(old, new), EpochRecord.of(new).rkey, stamp.nonce)
+        if send(store, batch, stale=partial(repository.moved_from, old)) is Sent.LANDED:
+            return new
+    raise RacedTooOften(f"others keep changing {repository.url}: try again")
+
+
+def stamp_now(store: RecordStore) -> Stamp:
+    """Now by the host's clock."""
+    return Stamp(datetime.now(UTC) + timedelta(seconds=store.clock_offset()))

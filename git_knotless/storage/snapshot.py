@@ -1,0 +1,103 @@
+"""What a repository is at one moment: its record, then its refs."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from git_knotless.errors import KnotlessError
+from git_knotless.storage.records import REF, REPO, BadRecord, RefRecord, RepoRecord, prefix_of
+from git_knotless.storage.refname import blocker_of
+from git_knotless.storage.store import Record, RecordStore
+from git_knotless.storage.url import RepoUrl, without_git
+
+# What one repository may hold: more is a host that makes refs up.
+MAX_REFS = 100_000
+# The object formats that this version reads.
+_FORMATS = frozenset({"sha1"})
+
+
+class NoSuchRepository(KnotlessError):
+    """No repository has that name."""
+
+
+class UnreadableRepository(KnotlessError):
+    """A repository that this version, or anyone, cannot read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A repository as it was read. `refs` holds deleted ones too; `hidden` are names left out,
+    each since a shorter one stands in its way."""
+
+    repo: RepoRecord
+    refs: Mapping[str, RefRecord]
+    hidden: Mapping[str, str]
+    taken: float  # seconds since the epoch, by this machine's clock
+
+    @property
+    def live(self) -> dict[str, str]:
+        """Ref names and their object ids, in the order of the names."""
+        return {
+            name: ref.target
+            for name, ref in sorted(self.refs.items())
+            if ref.target is not None and name not in self.hidden
+        }
+
+    @property
+    def head(self) -> str | None:
+        """The default branch's ref, if it is there."""
+        ref = self.refs.get(self.repo.head)
+        return ref.name if ref and ref.target and ref.name not in self.hidden else None
+
+
+def find_repository(store: RecordStore, url: RepoUrl) -> RepoRecord:
+    """The repository's record under `url`'s name, or under that name without its `.git`."""
+    for candidate in filter(None, (url, without_git(url))):
+        record = store.get(REPO, candidate.name)
+        if record is not None:
+            return _readable(record, candidate)
+    raise NoSuchRepository(f"{url}: no such repository")
+
+
+def _readable(record: Record, url: RepoUrl) -> RepoRecord:
+    try:
+        repo = RepoRecord.from_record(record)
+    except BadRecord as error:
+        raise UnreadableRepository(f"{url}: {error.message}") from error
+    if repo.object_format not in _FORMATS:
+        raise UnreadableRepository(
+            f"{url}: its objects are named by {repo.object_format}, which this version cannot read",
+            hint="pip install --upgrade git-knotless",
+        )
+    return repo
+
+
+def read_snapshot(store: RecordStore, url: RepoUrl) -> Snapshot:
+    """The repo record first, then the refs: a ref that moves in between is newer, never older."""
+    taken = time.time()
+    repo = find_repository(store, url)
+    refs = read_refs(store, repo.key, url)
+    return Snapshot(repo, refs, hidden_among(refs), taken)
+
+
+def read_refs(store: RecordStore, key: str, url: RepoUrl) -> dict[str, RefRecord]:
+    """Every ref record that says what its key says; others are not refs of this repository."""
+    refs: dict[str, RefRecord] = {}
+    for page in store.list(REF, prefix_of(key)):
+        for record in page:
+            try:
+                ref = RefRecord.from_record(record)
+            except BadRecord:
+                continue
+            if ref.repo == key:
+                refs[ref.name] = ref
+        if len(refs) > MAX_REFS:
+            raise UnreadableRepository(f"{url}: more than {MAX_REFS} refs")
+    return refs
+
+
+def hidden_among(refs: Mapping[str, RefRecord]) -> dict[str, str]:
+    """Live names that cannot stand beside a shorter live one, each with that one."""
+    live = {name for name, ref in refs.items() if ref.target is not None}
+    blocked = ((name, blocker_of(name, live)) for name in live)
+    return {name: blocker for name, blocker in blocked if blocker is not None}

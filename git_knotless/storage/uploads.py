@@ -1,0 +1,115 @@
+"""A spool on its way to a host as blobs: in slices, side by side, each checked as it lands."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+
+from git_knotless.atproto.errors import BadAnswer, PayloadTooLarge
+from git_knotless.storage.progress import Meter, Progress
+from git_knotless.storage.records import PACK_MIME
+from git_knotless.storage.spool import Slice, Spool
+from git_knotless.storage.store import BlobBody, BlobRef
+from git_knotless.storage.transfers import Transfers
+
+# Where a host does not say what it takes: what the largest do, halved each time it is refused.
+_LIMIT_TO_TRY = 50 * 1024 * 1024
+# A host that refuses even this many bytes refuses for another reason.
+_LEAST_LIMIT = 64 * 1024
+# One byte less moves every magic number; a host that still sees one sees it everywhere.
+_MOST_CUTS = 4
+
+Upload = Callable[[BlobBody], BlobRef]
+
+
+class Uploads:
+    """What of a spool is on the host. `limit` is in bytes of a blob, as it turns out to be."""
+
+    def __init__(self, spool: Spool, upload: Upload, limit: int | None) -> None:
+        self.limit = max(limit or _LIMIT_TO_TRY, _LEAST_LIMIT)
+        self._spool = spool
+        self._upload = upload
+        self._transfers = Transfers()
+        self._begun: list[Future[list[_Landed]]] = []
+        self._end = 0  # of what is begun
+        self._landed: list[_Landed] = []
+        self._lock = threading.Lock()
+        self._sent = 0
+        self._meter: Meter | None = None
+
+    def begin_full(self) -> None:
+        """Send what is full. What may be the last slice waits: more of it may come."""
+        while self._spool.size - self._end > self.limit:
+            self._begin(self._end, self.limit)
+        for future in self._begun:
+            if future.done():
+                future.result()
+
+    def conclude(self, progress: Progress) -> tuple[BlobRef, ...]:
+        """Send the rest and wait for all; the blobs in their order."""
+        while (rest := self._spool.size - self._end) > 0:
+            self._begin(self._end, min(rest, self.limit))
+        return self._gather(progress)
+
+    def again(self, progress: Progress) -> tuple[BlobRef, ...]:
+        """Everything anew: bytes that are stored already are not safe until a record names them."""
+        self._begun, self._sent = [], 0
+        for slice_, _ in self._landed:
+            self._begin(slice_.offset, slice_.size)
+        return self._gather(progress)
+
+    def close(self) -> None:
+        self._transfers.close()
+
+    def _begin(self, offset: int, size: int) -> None:
+        self._begun.append(self._transfers.submit(lambda: list(self._send(offset, size))))
+        self._end = offset + size
+
+    def _gather(self, progress: Progress) -> tuple[BlobRef, ...]:
+        with progress.meter("Uploading objects", self._spool.size, unit="bytes") as meter:
+            self._show(meter)
+            try:
+                for future in wait(self._begun, return_when=FIRST_EXCEPTION).done:
+                    future.result()
+            finally:
+                self._show(None)
+        self._landed = [landed for future in self._begun for landed in future.result()]
+        return tuple(blob for _, blob in self._landed)
+
+    def _send(self, offset: int, size: int, *, cuts: int = 0) -> Iterator["_Landed"]:
+        body = Slice(self._spool, offset, size, self._count)
+        try:
+            blob = self._upload(body)
+        except PayloadTooLarge:
+            if size <= _LEAST_LIMIT:
+                raise
+            half = (size + 1) // 2
+            self.limit = min(self.limit, half)
+            yield from self._send(offset, half)
+            yield from self._send(offset + half, size - half)
+            return
+        if (blob.cid, blob.size) != (body.cid, size):
+            raise BadAnswer("the host answered an upload with another blob")
+        if blob.mime == PACK_MIME:
+            yield body, blob
+        elif cuts < _MOST_CUTS and size > 1:
+            # Taken for a kind of file by its first bytes, and kept as one.
+            yield from self._send(offset, 1, cuts=_MOST_CUTS)
+            yield from self._send(offset + 1, size - 1, cuts=cuts + 1)
+        else:
+            raise BadAnswer(f"the host keeps packs as {blob.mime[:100]!r}, not as {PACK_MIME}")
+
+    def _show(self, meter: Meter | None) -> None:
+        """On `meter`, all that was sent before too; None once nothing may be drawn any more."""
+        with self._lock:
+            self._meter = meter
+            if meter is not None:
+                meter.advance(self._sent)
+
+    def _count(self, sent: int) -> None:
+        with self._lock:
+            self._sent += sent
+            if self._meter is not None:
+                self._meter.advance(sent)
+
+
+_Landed = tuple[Slice, BlobRef]

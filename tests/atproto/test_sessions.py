@@ -1,0 +1,208 @@
+"""The files that keep logins."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from git_knotless.atproto.sessions import BadSession, Session, SessionStore
+from git_knotless.atproto.syntax import Did, Handle
+from tests.atproto.fakes import DID, PDS
+
+ALICE = Session(Did(DID), Handle("alice.test"), PDS, "access", "refresh")
+WEB = Session(Did("did:web:localhost%3A8000"), None, "http://localhost:8000", "a", "r")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "sessions"
+
+
+@pytest.fixture
+def store(directory: Path) -> SessionStore:
+    return SessionStore(directory)
+
+
+@pytest.fixture
+def path(directory: Path) -> Path:
+    """Where Alice's session is."""
+    return directory / "did_plc_ewvi7nxzyoun6zhxrhs64oiz.json"
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_what_is_saved_is_loaded(store: SessionStore, directory: Path) -> None:
+    for session in (ALICE, WEB):
+        store.save(session)
+        assert SessionStore(directory).load(session.did) == session
+    assert store.all() == [ALICE, WEB]
+    assert store.load(Did("did:web:bob.example.com")) is None
+
+
+def test_nothing_is_there_before_the_first_login(store: SessionStore, directory: Path) -> None:
+    assert store.load(ALICE.did) is None
+    assert store.all() == []
+    store.delete(ALICE.did)
+    assert not directory.exists()
+
+
+def test_nobody_else_reads_them(store: SessionStore, directory: Path, path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store.save(ALICE)
+    finally:
+        os.umask(before)
+    assert (mode(directory), mode(path)) == (0o700, 0o600)
+
+
+def test_what_others_could_read_is_mended(store: SessionStore, directory: Path, path: Path) -> None:
+    store.save(ALICE)
+    path.chmod(0o644)
+    directory.chmod(0o755)
+    assert store.load(ALICE.did) == ALICE
+    assert mode(path) == 0o600
+    store.save(ALICE)
+    assert mode(directory) == 0o700
+
+
+def test_a_session_is_replaced_whole(store: SessionStore, directory: Path, path: Path) -> None:
+    store.save(ALICE)
+    first = path.open("rb")
+    store.save(Session(ALICE.did, ALICE.handle, PDS, "newer", "newer"))
+    with first:
+        assert json.load(first)["access"] == "access"
+    assert {each.suffix for each in directory.iterdir()} == {".json", ".lock"}
+
+
+def test_fields_of_others_are_kept(store: SessionStore, path: Path) -> None:
+    store.save(ALICE)
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, "color": {"a": 1}}))
+    loaded = store.load(ALICE.did)
+    assert loaded is not None
+    assert loaded.extra == {"color": {"a": 1}}
+    store.save(loaded)
+    assert json.loads(path.read_text()) == {**value, "color": {"a": 1}}
+
+
+def test_a_session_is_deleted(store: SessionStore, path: Path) -> None:
+    store.save(ALICE)
+    store.delete(ALICE.did)
+    assert store.load(ALICE.did) is None
+    path.write_text("damaged")
+    store.delete(ALICE.did)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"did": None},
+        {"did": "did:plc:x"},
+        {"handle": 7},
+        {"handle": "not a handle"},
+        {"pds": "http://pds.example.com"},
+        {"pds": ["x"]},
+        {"access": None},
+        {"access": "a b"},
+        {"access": "a\nHost: x"},
+        {"access": "é"},
+        {"refresh": 7},
+        {"version": "1"},
+    ],
+)
+def test_a_damaged_session_says_what_to_do(
+    store: SessionStore, path: Path, change: dict[str, Any]
+) -> None:
+    store.save(ALICE)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(BadSession, match=re.escape(f"{path} is damaged")) as caught:
+        store.load(ALICE.did)
+    assert caught.value.hint == f"git knotless login {DID}"
+
+
+@pytest.mark.parametrize("size", [0, 1, 20, 100])
+def test_a_truncated_session_is_damaged(store: SessionStore, path: Path, size: int) -> None:
+    store.save(ALICE)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(BadSession, match="is damaged"):
+        store.all()
+
+
+@pytest.mark.parametrize("text", ["[]", "7", "[" * 100_000, "\xff"])
+def test_what_is_no_session_is_damaged(store: SessionStore, path: Path, text: str) -> None:
+    store.save(ALICE)
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(BadSession, match="is damaged"):
+        store.load(ALICE.did)
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"kind": "passkey"}])
+def test_a_session_of_a_newer_version_is_left_alone(
+    store: SessionStore, path: Path, change: dict[str, Any]
+) -> None:
+    store.save(ALICE)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(BadSession, match="was written by a newer git-knotless"):
+        store.load(ALICE.did)
+
+
+def test_a_session_under_anothers_name(store: SessionStore, path: Path, directory: Path) -> None:
+    store.save(ALICE)
+    other = Did("did:plc:ragtjsm2j2vknwkz3zp4oxrd")
+    path.rename(directory / "did_plc_ragtjsm2j2vknwkz3zp4oxrd.json")
+    with pytest.raises(BadSession, match="is the session of another account"):
+        store.load(other)
+
+
+def test_files_that_are_no_sessions_are_not_looked_at(store: SessionStore, path: Path) -> None:
+    store.save(ALICE)
+    (path.parent / "did_x.json").write_text("x")
+    (path.parent / "notes.txt").write_text("x")
+    (path.parent / f".{path.name}.abc").write_text("half")
+    assert store.all() == [ALICE]
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadSession, match="cannot be written"):
+        SessionStore(tmp_path / "file" / "sessions").save(ALICE)
+
+
+def test_a_session_that_cannot_be_read(store: SessionStore, path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(BadSession, match="cannot be read: Is a directory"):
+        store.load(ALICE.did)
+
+
+def test_tokens_are_not_shown_by_accident() -> None:
+    assert "access" not in repr(ALICE).replace("access=", "")
+    assert "refresh" not in repr(ALICE)
+
+
+def test_one_process_at_a_time_holds_the_lock(store: SessionStore, directory: Path) -> None:
+    """Taken by another process, it is waited for; taken by this one, it may be taken again."""
+    hold = f"""
+import sys
+from pathlib import Path
+from git_knotless.atproto.sessions import SessionStore
+with SessionStore(Path({str(directory)!r})).lock({DID!r}):
+    print("held", flush=True)
+    sys.stdin.read()
+    Path({str(directory / "order")!r}).write_text("first")
+"""
+    command = [sys.executable, "-c", hold]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        other.stdin.close()
+        with store.lock(ALICE.did), store.lock(ALICE.did):
+            assert (directory / "order").read_text() == "first"

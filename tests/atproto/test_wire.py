@@ -1,0 +1,355 @@
+"""The client over real connections: cut, truncated, refused, kept open, shared and closed."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Self
+
+import pytest
+
+from git_knotless.atproto.errors import (
+    AtprotoError,
+    BadAnswer,
+    HostTimeout,
+    HostUnreachable,
+    PayloadTooLarge,
+    TransferCancelled,
+)
+from git_knotless.atproto.transport import Transport
+from git_knotless.atproto.xrpc import Client
+
+NSID = "com.atproto.server.describeServer"
+OK = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}'
+
+
+class Connection:
+    """One connection as the host sees it."""
+
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
+        self.file = opened.makefile("rb")
+
+    def request(self) -> bytes | None:
+        """The head of the next request, None after the last."""
+        lines = iter(self.file.readline, b"\r\n")
+        head = b""
+        for line in lines:
+            if not line:
+                return None
+            head += line
+        return head
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+
+Serve = Callable[[Connection], None]
+
+
+class Server:
+    """Gives each connection to the next of `serves`, the last one to all that follow."""
+
+    def __init__(self, *serves: Serve) -> None:
+        self._serves = list(serves)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = 0
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listener, *self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                opened, _ = self._listener.accept()
+                self._open.append(opened)
+                self.connections += 1
+                serve = self._serves.pop(0) if len(self._serves) > 1 else self._serves[0]
+                thread = threading.Thread(target=self._run, args=(serve, opened))
+                self._threads.append(thread)
+                thread.start()
+
+    def _run(self, serve: Serve, opened: socket.socket) -> None:
+        with opened, suppress(OSError):
+            connection = Connection(opened)
+            with connection.file:
+                serve(connection)
+
+
+def answering(data: bytes) -> Serve:
+    """Every request, for as long as the client stays."""
+
+    def serve(connection: Connection) -> None:
+        while connection.request() is not None:
+            connection.send(data)
+
+    return serve
+
+
+def once(data: bytes) -> Serve:
+    """One request, and then the connection is cut."""
+
+    def serve(connection: Connection) -> None:
+        connection.request()
+        connection.send(data)
+
+    return serve
+
+
+def silent(connection: Connection) -> None:
+    while connection.request() is not None:
+        pass
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def client(waits: list[float]) -> Iterator[Client]:
+    with Client(pause=waits.append) as client:
+        yield client
+
+
+@dataclass
+class Bytes:
+    size: int
+
+    def chunks(self) -> Iterator[bytes]:
+        for _ in range(self.size // 65536):
+            yield bytes(65536)
+
+
+class Nobody:
+    def headers(self, _method: str, _url: str, /) -> Mapping[str, str]:
+        return {}
+
+    def renewed(self, _sent: Mapping[str, str], /) -> bool:
+        return False
+
+
+def test_one_connection_serves_many_calls(client: Client) -> None:
+    with Server(answering(OK)) as host:
+        for _ in range(5):
+            assert client.get(host.url, NSID) == {"a": 1}
+        assert host.connections == 1
+
+
+def test_threads_share_a_client(client: Client) -> None:
+    with Server(answering(OK)) as host, ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda _: client.get(host.url, NSID), range(40)))
+        assert answers == [{"a": 1}] * 40
+        assert host.connections <= 4
+
+
+def test_a_host_that_is_down(client: Client, waits: list[float]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(HostUnreachable) as caught:
+        client.get(f"http://127.0.0.1:{port}", NSID)
+    assert caught.value.message == f"127.0.0.1:{port} cannot be reached: connection refused"
+    assert len(waits) == 2
+
+
+def test_a_name_that_nobody_has(client: Client) -> None:
+    with pytest.raises(HostUnreachable, match=r"nobody.invalid cannot be reached: "):
+        client.get("https://nobody.invalid", NSID)
+
+
+def test_a_host_without_tls(client: Client) -> None:
+    def serve(connection: Connection) -> None:
+        connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with Server(serve) as host, pytest.raises(HostUnreachable, match="cannot be reached"):
+        client.get(host.url.replace("http:", "https:"), NSID)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{",
+    ],
+)
+def test_a_cut_answer_is_asked_for_again(client: Client, cut: bytes) -> None:
+    with Server(once(cut), answering(OK)) as host:
+        assert client.get(host.url, NSID) == {"a": 1}
+        assert host.connections == 2
+    with Server(once(cut)) as host:
+        with pytest.raises(HostUnreachable, match="dropped the connection"):
+            client.get(host.url, NSID)
+        assert host.connections == 3
+
+
+def test_a_post_on_a_cut_connection_is_not_sent_again(client: Client) -> None:
+    with Server(once(b""), answering(OK)) as host:
+        with pytest.raises(HostUnreachable):
+            client.post(host.url, NSID, {})
+        assert host.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SSL_CERT_FILE", "/nowhere/ca.pem"),
+        ("HTTPS_PROXY", "gopher://x"),
+        ("HTTPS_PROXY", "http://:x"),
+    ],
+)
+def test_an_environment_that_is_of_no_use(
+    client: Client, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(HostUnreachable, match="that the environment names are of no use"):
+        client.get("https://nobody.invalid", NSID)
+
+
+def test_what_is_not_http(client: Client) -> None:
+    with (
+        Server(once(b"SSH-2.0-OpenSSH_9.9\r\n\r\n")) as host,
+        pytest.raises(BadAnswer, match="does not answer in HTTP"),
+    ):
+        client.get(host.url, NSID)
+
+
+def test_endless_headers(client: Client) -> None:
+    endless = once(b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 100_000)
+    with Server(endless) as host, pytest.raises(AtprotoError):
+        client.get(host.url, NSID)
+
+
+def test_an_answer_that_drips(client: Client) -> None:
+    """Each byte in time, and all of them never."""
+
+    def serve(connection: Connection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        while True:
+            connection.send(b" ")
+            time.sleep(0.01)  # well within any time-out between two pieces
+
+    with Server(serve) as host, closing(Transport()) as transport:
+        exchange = transport.exchange("GET", f"{host.url}/x", headers={})
+        with exchange as answer, pytest.raises(HostTimeout, match="too slow"):
+            answer.read(1000, 0.1)
+
+
+def test_a_blob_goes_on_where_it_was_cut(client: Client) -> None:
+    data = bytes(range(256)) * 1000
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+    whole = head + data
+    with Server(once(whole[:100_000]), once(whole[:50_000]), answering(whole)) as host:
+        assert b"".join(client.download(host.url, "d", "c", limit=len(data))) == data
+        assert host.connections == 3
+    with Server(once(whole[:-1])) as host, pytest.raises(HostUnreachable):
+        b"".join(client.download(host.url, "d", "c", limit=len(data)))
+
+
+def test_a_blob_without_end_is_left(client: Client) -> None:
+    def serve(connection: Connection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            connection.send(bytes(65536))
+
+    had: list[int] = []
+    with Server(serve) as host, pytest.raises(BadAnswer, match="too long"):
+        had.extend(map(len, client.download(host.url, "d", "c", limit=1_000_000)))
+    assert sum(had) <= 1_000_000
+
+
+def test_an_upload_that_is_refused_before_it_is_read(client: Client) -> None:
+    refusal = b'{"error": "PayloadTooLarge", "message": ""}'
+    head = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+
+    def serve(connection: Connection) -> None:
+        asked = connection.request() or b""
+        assert b"content-length: 33554432" in asked.lower()
+        connection.send(head % len(refusal) + refusal)
+        connection.socket.shutdown(socket.SHUT_WR)
+        while connection.file.read(65536):
+            pass
+
+    with Server(serve) as host, pytest.raises(PayloadTooLarge):
+        client.upload(host.url, Bytes(32 << 20), "a/b", auth=Nobody())
+
+
+def test_an_upload_whose_connection_drops_begins_again(client: Client) -> None:
+    got: list[int] = []
+
+    def take(connection: Connection) -> None:
+        connection.request()
+        got.append(len(connection.file.read(1 << 20)))
+        connection.send(OK)
+
+    def drop(connection: Connection) -> None:
+        connection.request()
+        connection.file.read(1000)
+
+    with Server(drop, take) as host:
+        assert client.upload(host.url, Bytes(1 << 20), "a/b", auth=Nobody()) == {"a": 1}
+    assert got == [1 << 20]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_closing_ends_what_others_wait_for(threads: int) -> None:
+    client = Client()
+    with Server(silent) as host, ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(client.get, host.url, NSID) for _ in range(threads)]
+        while host.connections < threads:
+            time.sleep(0.01)  # until all are connected
+        begun = time.monotonic()
+        client.close()
+        for future in futures:
+            with pytest.raises(TransferCancelled):
+                future.result(timeout=5)
+        assert time.monotonic() - begun < 5
+    with pytest.raises(TransferCancelled):
+        client.get("http://127.0.0.1:1", NSID)
+
+
+def test_closing_ends_a_wait_between_two_tries() -> None:
+    limited = b"HTTP/1.1 429 Too Many\r\nRetry-After: 50\r\nContent-Length: 0\r\n\r\n"
+    told = threading.Event()
+    client = Client(notify=lambda _: told.set())
+    with Server(answering(limited)) as host, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(client.get, host.url, NSID)
+        assert told.wait(5)
+        client.close()
+        with pytest.raises(TransferCancelled):
+            future.result(timeout=5)
+
+
+def test_closing_ends_a_download_under_way() -> None:
+    def serve(connection: Connection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nPACK")
+        connection.request()
+
+    client = Client()
+    with Server(serve) as host, ThreadPoolExecutor(1) as pool:
+        chunks = client.download(host.url, "d", "c", limit=1000)
+        assert next(chunks) == b"PACK"
+        future = pool.submit(b"".join, chunks)
+        time.sleep(0.05)  # so that the thread waits for more
+        client.close()
+        with pytest.raises(TransferCancelled):
+            future.result(timeout=5)

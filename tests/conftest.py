@@ -1,0 +1,51 @@
+"""Fixtures. A test that needs hosts takes `account` or `network`, one that runs git `gitenv`, one
+that runs `git knotless` or a remote of ours `machine`:
+
+    def test_push(machine, account):
+        alice = account("alice")
+        one = machine()
+        one.login(alice)
+        one.git("push", f"knotless://{alice.handle}/work", "main", cwd=one.repository())
+        assert alice.records("dev.knotless.ref")
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.gitenv import GitEnv
+from tests.network import Account, Network, run_testnet
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(run_testnet, id="testnet", marks=pytest.mark.testnet)],
+)
+def network(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Network]:
+    """Two hosts, shared by the tests of a session (with xdist: of a worker). Each param is a
+    context manager that is given an empty folder for its data."""
+    with request.param(data=tmp_path_factory.mktemp("network")) as started:
+        yield started
+
+
+@pytest.fixture
+def account(network: Network) -> Callable[..., Account]:
+    """Makes accounts: `account()`, `account("alice", host=1)`."""
+    return network.account
+
+
+@pytest.fixture
+def gitenv(tmp_path: Path) -> GitEnv:
+    """A machine that knows no network."""
+    return GitEnv(tmp_path / "machine")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, network: Network) -> Callable[[], GitEnv]:
+    """Makes machines on the network, each with a home of its own and nobody logged in."""
+    numbers = count(1)
+    return lambda: GitEnv(tmp_path / f"machine{next(numbers)}", network)

@@ -1,0 +1,177 @@
+"""Real git in an environment of its own: nothing of the developer's home, configuration, clock or
+prompts comes in, and nothing of a test goes out."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from tests.network import Account, Network
+
+GIT = Path(shutil.which("git") or "git")
+DATE = "1767323045 +0000"  # 2026-01-02T03:04:05Z
+CONFIG = """\
+[init]
+\tdefaultBranch = main
+[user]
+\tname = Test Person
+\temail = person@example.com
+[commit]
+\tgpgSign = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+class RunOptions(TypedDict, total=False):
+    cwd: Path
+    code: int | None
+    stdin: str | bytes
+    env: Mapping[str, str]
+    timeout: float
+
+
+class GitEnv:
+    """One person's machine: a home with its git and knotless configuration, in `root`."""
+
+    def __init__(self, root: Path, network: Network | None = None) -> None:
+        self.root = root
+        self.home = root / "home"
+        self.home.mkdir(parents=True)
+        config = self.home / ".gitconfig"
+        config.write_text(CONFIG)
+        scripts = sysconfig.get_path("scripts")  # of the environment that runs the tests
+        self.env = {
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
+            "XDG_CACHE_HOME": str(self.home / ".cache"),
+            "XDG_DATA_HOME": str(self.home / ".local/share"),
+            "PATH": os.pathsep.join([scripts, str(GIT.parent), "/usr/bin", "/bin"]),
+            "LC_ALL": "C",
+            "TZ": "UTC",
+            "TERM": "dumb",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": str(config),
+            "GIT_CEILING_DIRECTORIES": str(root.parent),
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_EDITOR": "true",
+            "GIT_AUTHOR_DATE": DATE,
+            "GIT_COMMITTER_DATE": DATE,
+            "KNOTLESS_CONFIG_DIR": str(self.home / "knotless"),
+            "KNOTLESS_CACHE_DIR": str(self.home / "knotless-cache"),
+            # Ours and what it imports: a warning in a child is seen as one in a test is.
+            "PYTHONWARNINGS": "error",
+        }
+        if network:
+            self.env |= network.environment()
+
+    @contextmanager
+    def start(
+        self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A command of this machine, with pipes. It and all its children end with the block."""
+        with subprocess.Popen(
+            command,
+            cwd=cwd or self.root,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # no terminal to ask on; a group to end as one
+        ) as process:
+            try:
+                yield process
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    def run(
+        self,
+        *command: str,
+        cwd: Path | None = None,
+        code: int | None = 0,
+        stdin: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60,
+    ) -> Result:
+        """Run to its end. `code` is the exit code that the test expects; None is any."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        with self.start(*command, cwd=cwd, env=env) as process:
+            out, err = process.communicate(data, timeout)
+        texts = (text.decode(errors="backslashreplace") for text in (out, err))
+        result = Result(process.returncode, *texts)
+        told = f"{' '.join(command)}: {result.code}\n{result.out}{result.err}"
+        assert code is None or result.code == code, told
+        assert "Traceback (most recent call last)" not in result.err, told
+        assert "Warning: " not in result.err, told  # Python's, such as a ResourceWarning
+        return result
+
+    def git(self, *args: str, **options: Unpack[RunOptions]) -> Result:
+        return self.run(str(GIT), *args, **options)
+
+    def login(self, account: Account) -> Result:
+        return self.git(
+            "knotless", "login", account.handle, "--password-stdin", stdin=account.password + "\n"
+        )
+
+    def repository(self, name: str = "work", *, commits: int = 1, bare: bool = False) -> Path:
+        """A repository in `root` with a chain of small commits on main, checked out."""
+        path = self.root / name
+        self.git("init", "--quiet", "--template=", *["--bare"] * bare, str(path))
+        if commits:
+            self.git("fast-import", "--quiet", cwd=path, stdin=history(commits))
+        if commits and not bare:
+            self.git("reset", "--quiet", "--hard", cwd=path)
+        return path
+
+    def commit(
+        self,
+        repository: Path,
+        file: str = "file",
+        content: str | bytes = "content\n",
+        *,
+        message: str = "A change",
+    ) -> str:
+        """Write a file, commit it on the branch that is checked out; the commit's id."""
+        place = repository / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content.encode() if isinstance(content, str) else content)
+        self.git("add", "--", file, cwd=repository)
+        self.git("commit", "--quiet", f"--message={message}", cwd=repository)
+        return self.oid(repository, "HEAD")
+
+    def oid(self, repository: Path, revision: str = "HEAD") -> str:
+        return self.git("rev-parse", "--verify", revision, cwd=repository).out.strip()
+
+    def refs(self, repository: Path) -> dict[str, str]:
+        """Every ref, by its full name."""
+        listed = self.git("for-each-ref", "--format=%(refname) %(objectname)", cwd=repository).out
+        return dict(line.split(" ") for line in listed.splitlines())
+
+
+def history(commits: int, branch: str = "main") -> str:
+    """A stream for `git fast-import`: a chain of commits, each with a file of its own. The same
+    number gives the same ids everywhere."""
+    return "".join(
+        f"commit refs/heads/{branch}\n"
+        f"committer Test Person <person@example.com> {DATE}\n"
+        f"data <<END\nCommit {number}\nEND\n"
+        f"M 644 inline file{number}\n"
+        f"data <<END\nThis is file {number}.\nEND\n\n"
+        for number in range(1, commits + 1)
+    )

@@ -1,0 +1,125 @@
+"""git, the helper and a real host: what the helper itself adds to what storage does."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.gitenv import GIT, GitEnv
+from tests.network import Account
+
+Accounts = Callable[..., Account]
+Machines = Callable[[], GitEnv]
+LARGE = 1_500_000  # bytes: a pack that is indexed alone
+
+
+@pytest.fixture
+def alice(account: Accounts) -> Account:
+    return account("alice")
+
+
+@pytest.fixture
+def mine(machine: Machines, alice: Account) -> GitEnv:
+    """Alice's machine, logged in, with the repository `hello` whose default branch is trunk."""
+    mine = machine()
+    mine.login(alice)
+    mine.git("knotless", "create", "hello", "--default-branch", "trunk")
+    return mine
+
+
+def url_of(account: Account, name: str = "hello") -> str:
+    return f"knotless://{account.handle}/{name}"
+
+
+def test_a_missing_repository_says_how_it_is_made(mine: GitEnv, alice: Account) -> None:
+    work, url = mine.repository(), url_of(alice, "missing")
+    pushed = mine.git("push", url, "main", cwd=work, code=128)
+    assert pushed.err == (f"error: {url}: no such repository\nhint: git knotless create missing\n")
+    assert mine.git("ls-remote", url, code=128).err == f"error: {url}: no such repository\n"
+    assert not alice.record("dev.knotless.repo", "missing")
+
+
+def test_a_push_needs_a_login_and_a_clone_none(
+    mine: GitEnv, alice: Account, machine: Machines
+) -> None:
+    work = mine.repository(commits=3)
+    mine.git("push", url_of(alice), "main:trunk", "main", cwd=work)
+    other = machine()
+    other.git("clone", "--quiet", url_of(alice), "clone")
+    clone = other.root / "clone"
+    assert other.git("symbolic-ref", "HEAD", cwd=clone).out == "refs/heads/trunk\n"
+    assert other.oid(clone) == mine.oid(work)
+    refused = other.git("push", "origin", "trunk:new", cwd=clone, code=128)
+    assert refused.err.startswith(f"error: not logged in as {alice.handle}\nhint: git knotless ")
+    assert len(alice.records("dev.knotless.ref")) == 2
+
+
+def test_a_clone_of_nothing_is_ready_for_the_first_push(mine: GitEnv, alice: Account) -> None:
+    done = mine.git("clone", url_of(alice), "clone")
+    assert "You appear to have cloned an empty repository" in done.err
+    clone = mine.root / "clone"
+    assert mine.git("symbolic-ref", "HEAD", cwd=clone).out == "refs/heads/trunk\n"
+    mine.commit(clone)
+    mine.git("push", cwd=clone)
+    (ref,) = alice.records("dev.knotless.ref").values()
+    assert (ref["name"], ref["target"]) == ("refs/heads/trunk", mine.oid(clone))
+
+
+def test_a_fetch_keeps_nothing_once_refs_are_moved(mine: GitEnv, alice: Account) -> None:
+    work = mine.repository()
+    mine.git("clone", "--quiet", url_of(alice), "clone")
+    for number in range(3):
+        mine.commit(work, f"large{number}", os.urandom(LARGE))
+        mine.git("push", "--quiet", url_of(alice), "main:trunk", cwd=work)
+    clone = mine.root / "clone"
+    fetched = mine.git("fetch", cwd=clone)
+    assert "warning" not in fetched.err
+    packs = clone / ".git/objects/pack"
+    assert len(list(packs.glob("*.pack"))) > 1
+    assert not list(packs.glob("*.keep"))
+    mine.git("fsck", "--strict", cwd=clone)
+    assert mine.oid(clone, "origin/trunk") == mine.oid(work)
+
+
+def test_a_remote_stays_with_the_account_that_it_led_to(
+    mine: GitEnv, alice: Account, account: Accounts
+) -> None:
+    work, bob = mine.repository(), account("bob")
+    mine.git("remote", "add", "origin", url_of(alice), cwd=work)
+    mine.git("push", "--quiet", "origin", "main", cwd=work)
+    assert mine.git("config", "remote.origin.knotlessdid", cwd=work).out == f"{alice.did}\n"
+
+    update, now = "com.atproto.identity.updateHandle", {"KNOTLESS_IDENTITY_TTL_SECS": "0"}
+    alice.post(update, {"handle": f"old-{alice.handle}"})
+    bob.post(update, {"handle": alice.handle})
+    fetched = mine.git("fetch", cwd=work, code=128, env=now)
+    assert f"leads to {bob.did} now, and origin is a remote of {alice.did}\n" in fetched.err
+    assert fetched.err.splitlines()[-1].endswith("git config --unset remote.origin.knotlessdid")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_push_that_is_interrupted_leaves_nothing(
+    mine: GitEnv, alice: Account, signum: signal.Signals
+) -> None:
+    work = mine.repository()
+    mine.commit(work, "large", os.urandom(20 * LARGE))
+    with mine.start(str(GIT), "push", url_of(alice), "main", cwd=work) as process:
+        _wait_for(work / ".git/knotless")
+        os.killpg(process.pid, signum)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (-signum, b"")
+    assert b"Traceback" not in err
+    assert list((work / ".git/knotless").iterdir()) == []
+    assert alice.records("dev.knotless.ref") == {}
+    mine.git("push", "--quiet", url_of(alice), "main", cwd=work)
+
+
+def _wait_for(directory: Path) -> None:
+    """Until the helper is at work on the pack, which it spools there."""
+    deadline = time.monotonic() + 30
+    while not directory.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # nothing tells when it appears

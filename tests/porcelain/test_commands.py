@@ -1,0 +1,355 @@
+"""The commands against real hosts: git's state first, then the records, then what is printed."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gitenv import GitEnv, Result
+from tests.network import Account
+
+MakeAccount = Callable[..., Account]
+MakeMachine = Callable[[], GitEnv]
+REPO = "dev.knotless.repo"
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+@pytest.fixture
+def alice(account: MakeAccount) -> Account:
+    return account("alice")
+
+
+@pytest.fixture
+def one(machine: MakeMachine, alice: Account) -> GitEnv:
+    """A machine that alice is logged in on."""
+    made = machine()
+    made.login(alice)
+    return made
+
+
+def knotless(machine: GitEnv, *arguments: str, **options: Any) -> Result:
+    return machine.git("knotless", *arguments, **options)
+
+
+def as_json(machine: GitEnv, *arguments: str, **options: Any) -> dict[str, Any]:
+    result = knotless(machine, *arguments, "--json", **options)
+    assert not result.err
+    document = json.loads(result.out)
+    assert isinstance(document, dict)
+    return document
+
+
+def on_terminal(machine: GitEnv, typed: str, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what is shown, of a command whose standard streams are a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["git", "knotless", *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=machine.root,
+        env=machine.env,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        os.write(ours, typed.encode())
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+        except OSError:
+            pass  # the other end is closed
+        os.close(ours)
+    return process.returncode, shown.decode()
+
+
+def test_login_whoami_logout(machine: MakeMachine, alice: Account) -> None:
+    one = machine()
+    told = one.login(alice)
+    assert told.out == f"logged in as {alice.handle} ({alice.did})\n"
+    who = {"handle": alice.handle, "did": alice.did, "pds": alice.pds}
+    assert as_json(one, "whoami") == as_json(one, "auth", "status") == who
+    assert as_json(one, "logout") == who
+    assert not list(one.home.rglob("did_*.json"))
+    assert knotless(one, "whoami", code=4).err.startswith("error: nobody is logged in\nhint: ")
+
+
+def test_a_password_from_the_environment(machine: MakeMachine, alice: Account) -> None:
+    one = machine()
+    password = {"KNOTLESS_PASSWORD": alice.password}
+    assert as_json(one, "login", f"@{alice.handle}", env=password)["did"] == alice.did
+
+
+def test_a_password_that_is_asked_for_is_not_shown(
+    machine: MakeMachine, alice: Account
+) -> None:
+    code, shown = on_terminal(machine(), f"{alice.password}\n", "login", alice.handle)
+    assert code == 0
+    assert f"logged in as {alice.handle}" in shown
+    assert alice.password not in shown.replace("\r\n", "")
+
+
+def test_a_wrong_password_is_one_line(machine: MakeMachine, alice: Account) -> None:
+    done = knotless(machine(), "login", alice.handle, "--password-stdin", stdin="no\n", code=1)
+    assert done.err == f"error: wrong password for {alice.handle}\n"
+
+
+def test_create_adds_the_remote_and_pushes(one: GitEnv, alice: Account) -> None:
+    work = one.repository("notes")
+    (work / "sub").mkdir()
+    done = knotless(one, "create", "--push", "--description", "a b", cwd=work / "sub")
+    url = f"knotless://{alice.handle}/notes"
+    assert one.git("remote", "get-url", "origin", cwd=work).out == f"{url}\n"
+    assert one.oid(work, "main@{upstream}") == one.oid(work)
+    record = alice.record(REPO, "notes")
+    assert record is not None
+    assert (record["description"], record["defaultBranch"]) == ("a b", "main")
+    assert done.out == f"{url}\n"
+    assert done.err.startswith("added the remote origin\n")
+
+
+def test_create_leaves_a_remote_that_is_there(one: GitEnv, alice: Account) -> None:
+    work = one.repository()
+    one.git("remote", "add", "origin", "https://git.example/x", cwd=work)
+    url = f"knotless://{alice.handle}/first"
+    done = knotless(one, "create", "first", cwd=work)
+    assert one.git("remote", cwd=work).out == "origin\n"
+    assert (done.out, done.err) == (
+        f"{url}\n",
+        f"hint: to push here: git remote add knotless {url}\n",
+    )
+    knotless(one, "create", "second", "--push", cwd=work, code=1)
+    assert alice.record(REPO, "second") is None
+    as_json(one, "create", f"{alice.did}/second", "--remote", "mine", cwd=work)
+    assert one.git("remote", "get-url", "mine", cwd=work).out.endswith("/second\n")
+
+
+def test_create_refuses_before_anything_is_made(one: GitEnv, alice: Account) -> None:
+    work = one.repository(commits=0)
+    assert "no commit" in knotless(one, "create", "--push", cwd=work, code=1).err
+    assert "remote" in knotless(one, "create", "--remote", "-x", cwd=work, code=1).err
+    assert not one.git("remote", cwd=work).out
+    assert not alice.records(REPO)
+
+
+def test_a_name_that_is_taken(one: GitEnv, alice: Account) -> None:
+    knotless(one, "create", "notes")
+    url = f"knotless://{alice.handle}/notes"
+    done = knotless(one, "repo", "create", "notes", "--json", code=1)
+    error = {"error": "AlreadyExists", "message": f"{url} already exists", "hint": None}
+    assert json.loads(done.err) == error
+
+
+def test_another_account_is_not_ours_to_create_in(
+    one: GitEnv, alice: Account, account: MakeAccount
+) -> None:
+    bob = account("bob")
+    done = knotless(one, "create", f"{bob.handle}/notes", code=4)
+    assert done.err.splitlines() == [
+        f"error: not logged in as {bob.handle}",
+        f"hint: git knotless login {bob.handle}",
+    ]
+    one.login(bob)
+    knotless(one, "create", "notes", code=1)
+    knotless(one, "create", f"{bob.handle}/notes", "--account", alice.handle, code=1)
+    knotless(one, "create", f"{bob.handle}/notes")
+    assert list(bob.records(REPO)) == ["notes"]
+    assert not alice.records(REPO)
+
+
+SHAPE = {
+    "uri": str,
+    "url": str,
+    "name": str,
+    "key": str,
+    "epoch": int,
+    "description": str,
+    "defaultBranch": str,
+    "createdAt": str,
+    "collaborators": list,
+    "rules": list,
+    "archived": bool,
+}
+
+
+def check_shape(document: dict[str, Any], alice: Account, name: str) -> None:
+    assert {key: type(document[key]) for key in SHAPE} == SHAPE
+    assert document["uri"] == f"at://{alice.did}/{REPO}/{name}"
+    assert document["url"] == f"knotless://{alice.handle}/{name}"
+    assert document["name"] == name
+    assert RFC_3339.fullmatch(document["createdAt"])
+    assert "$type" not in document
+
+
+def test_every_command_answers_in_one_shape(one: GitEnv, alice: Account) -> None:
+    made = as_json(one, "create", "notes", "--description", "é")
+    full = f"{alice.handle}/notes"
+    one.git("push", made["url"], "main", "main:refs/tags/v1", cwd=one.repository())
+    shown = as_json(one, "repo", "view", full)
+    listed = as_json(one, "repo", "list", alice.handle)
+    edited = as_json(one, "repo", "edit", full, "--protect", "main")
+    for document in (made, shown, edited, *listed["items"]):
+        check_shape(document, alice, "notes")
+    assert list(listed) == ["items"]
+    refs = {ref["name"]: ref["target"] for ref in shown["refs"]}
+    assert refs == dict.fromkeys(("refs/heads/main", "refs/tags/v1"), one.oid(one.root / "work"))
+    gone = as_json(one, "repo", "delete", full, "--yes", full)
+    assert gone == {key: made[key] for key in ("uri", "url", "name")}
+
+
+def test_a_record_cannot_say_that_it_is_elsewhere(one: GitEnv, alice: Account) -> None:
+    knotless(one, "create", "notes")
+    record = alice.record(REPO, "notes")
+    assert record is not None
+    alice.put(REPO, "notes", record | {"url": "knotless://bank.test/x", "uri": "x", "name": "y"})
+    check_shape(as_json(one, "repo", "show", f"{alice.handle}/notes"), alice, "notes")
+
+
+def test_show_and_list_for_people(one: GitEnv, alice: Account, account: MakeAccount) -> None:
+    bob = account("bob")
+    work = one.repository("notes")
+    knotless(one, "create", "--push", "--description", "esc \x1b[31m", cwd=work)
+    knotless(one, "repo", "edit", "--add-collaborator", bob.handle, "--archived", cwd=work)
+    rows = dict(
+        line.split("  ", 1) for line in knotless(one, "repo", "show", cwd=work).out.splitlines()
+    )
+    assert {name.strip(): value.strip() for name, value in rows.items()} | {"created": ""} == {
+        "url": f"knotless://{alice.handle}/notes",
+        "description": r"esc \x1b[31m",
+        "default branch": "main",
+        "created": "",
+        "archived": "yes",
+        "collaborators": bob.handle,
+        "branches": "1",
+        "tags": "0",
+    }
+    listed = knotless(one, "repo", "list").out
+    assert re.fullmatch(r"notes\tesc \\x1b\[31m\t\S+Z\n", listed)
+    assert knotless(one, "repo", "list", bob.handle).out == ""
+    code, shown = on_terminal(one, "", "repo", "list")
+    assert code == 0
+    assert shown.split()[:4] == ["name", "description", "created", "notes"] or "notes" in shown
+
+
+def test_edit_changes_the_record_and_moves_the_epoch(one: GitEnv, alice: Account) -> None:
+    knotless(one, "create", "notes")
+    before = alice.record(REPO, "notes")
+    full = f"{alice.handle}/notes"
+    knotless(one, "repo", "edit", full, "--description", "", "--protect", "main")
+    after = alice.record(REPO, "notes")
+    assert before is not None
+    assert after is not None
+    assert after["rules"] == [{"branch": "main"}]
+    assert after["epoch"] == before["epoch"] + 1
+    knotless(one, "repo", "edit", full, "--protect", "main")
+    assert alice.record(REPO, "notes") == after, "nothing to change is nothing to write"
+
+
+def test_a_default_branch_that_is_not_there_is_mentioned(one: GitEnv, alice: Account) -> None:
+    work = one.repository("notes")
+    knotless(one, "create", "--push", cwd=work)
+    done = knotless(one, "repo", "edit", "--default-branch", "trunk", cwd=work)
+    assert done.err == f"warning: knotless://{alice.handle}/notes has no branch trunk yet\n"
+    assert not knotless(one, "repo", "edit", "--default-branch", "main", cwd=work).err
+
+
+def test_delete_asks_for_the_full_name(one: GitEnv, alice: Account) -> None:
+    knotless(one, "create", "notes")
+    full = f"{alice.handle}/notes"
+    done = knotless(one, "repo", "delete", full, code=1)
+    assert done.err.splitlines()[-1] == f"hint: git knotless repo delete {full} --yes {full}"
+    knotless(one, "repo", "delete", full, "--yes", "other", code=2)
+    code, shown = on_terminal(one, "notes\n", "repo", "delete", full)
+    assert code == 1
+    assert "nothing was changed" in shown
+    assert alice.record(REPO, "notes") is not None
+    code, shown = on_terminal(one, f"{full}\n", "repo", "delete", full)
+    assert code == 0
+    assert alice.record(REPO, "notes") is None
+    assert not alice.records("dev.knotless.claim")
+
+
+def test_delete_in_a_clone_takes_no_short_name(one: GitEnv, alice: Account) -> None:
+    work = one.repository("notes")
+    knotless(one, "create", cwd=work)
+    knotless(one, "repo", "delete", "--yes", "notes", cwd=work, code=2)
+    knotless(one, "repo", "delete", "--yes", f"{alice.handle}/notes", cwd=work)
+    assert alice.record(REPO, "notes") is None
+
+
+def test_what_is_not_there(one: GitEnv, alice: Account) -> None:
+    full = f"{alice.handle}/none"
+    error = f"error: knotless://{full}: no such repository\n"
+    for command in (["show", full], ["edit", full, "--archived"], ["delete", full, "--yes", full]):
+        assert knotless(one, "repo", *command, code=1).err == error
+
+
+def test_clone(one: GitEnv, alice: Account, machine: MakeMachine) -> None:
+    work = one.repository("notes")
+    knotless(one, "create", "--push", cwd=work)
+    two = machine()
+    knotless(two, "clone", f"{alice.did}/notes", "there", "--", "--branch", "main", "--quiet")
+    assert two.refs(two.root / "there")["refs/heads/main"] == one.oid(work)
+    missing = knotless(two, "clone", f"{alice.handle}/none", code=128)
+    assert "no such repository" in missing.err
+    assert not (two.root / "none").exists()
+
+
+def test_several_accounts(one: GitEnv, alice: Account, account: MakeAccount) -> None:
+    bob = account("bob")
+    one.login(bob)
+    ambiguous = json.loads(knotless(one, "whoami", "--json", code=1).err)
+    assert ambiguous["error"] == "AmbiguousAccount"
+    assert alice.handle in ambiguous["message"]
+    assert as_json(one, "whoami", "--account", bob.handle)["did"] == bob.did
+    assert as_json(one, "whoami", env={"KNOTLESS_ACCOUNT": alice.did})["did"] == alice.did
+    one.git("config", "--global", "knotless.account", bob.handle)
+    assert as_json(one, "whoami")["did"] == bob.did
+    as_json(one, "logout", alice.handle)
+    assert as_json(one, "whoami")["did"] == bob.did
+
+
+def test_a_password_logs_in_the_account_beside_it_and_no_other(
+    machine: MakeMachine, alice: Account, account: MakeAccount
+) -> None:
+    bob, one = account("bob", password="of bob alone"), machine()
+    env = {"KNOTLESS_ACCOUNT": bob.handle, "KNOTLESS_PASSWORD": "of bob alone"}
+    done = knotless(one, "create", f"{alice.handle}/notes", env=env, code=4)
+    assert done.err.startswith(f"error: not logged in as {alice.handle}\n")
+    knotless(one, "create", "notes", env=env)
+    assert list(bob.records(REPO)) == ["notes"]
+
+
+def test_a_session_that_was_ended_is_a_login_that_is_missing(
+    one: GitEnv, alice: Account
+) -> None:
+    (file,) = one.home.rglob("did_*.json")
+    session = json.loads(file.read_text())
+    ended = {"access": session["access"] + "x", "refresh": session["refresh"] + "x"}
+    file.write_text(json.dumps(session | ended))
+    done = knotless(one, "create", "notes", code=4)
+    assert done.err.splitlines()[-1] == f"hint: git knotless login {alice.handle}"
+    assert as_json(one, "repo", "list") == {"items": []}, "reading needs none"
+
+
+def test_an_account_that_has_gone_is_looked_up_again(one: GitEnv, alice: Account) -> None:
+    knotless(one, "create", "notes")
+    (cache,) = one.home.rglob("identity.json")
+    assert alice.did in cache.read_text()
+    alice.post("com.atproto.server.deactivateAccount")
+    done = knotless(one, "repo", "show", f"{alice.handle}/notes", code=1)
+    assert "deactivated" in done.err
+    assert alice.did not in cache.read_text()
+
+
+def test_a_host_that_is_down_is_one_line(one: GitEnv, tmp_path: Path) -> None:
+    env = {"KNOTLESS_HANDLE_RESOLVER": "http://localhost:1", "KNOTLESS_CACHE_DIR": str(tmp_path)}
+    done = knotless(one, "repo", "show", "nobody.test/x", env=env, code=1)
+    assert len(done.err.splitlines()) == 1
+    assert "localhost:1 cannot be reached" in done.err

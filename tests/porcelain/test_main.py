@@ -1,0 +1,267 @@
+"""What a person meets before any host is asked: help, wrong usage, and how a command ends."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from git_knotless.porcelain import main as porcelain
+from git_knotless.porcelain.main import app, main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_ours_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty home, no git repository, and no server that could be asked."""
+    for name in [name for name in os.environ if name.startswith(("KNOTLESS_", "GIT_"))]:
+        monkeypatch.delenv(name)
+    home = {
+        "HOME": tmp_path / "home",
+        "XDG_CONFIG_HOME": tmp_path / "home/.config",
+        "XDG_CACHE_HOME": tmp_path / "home/.cache",
+        "KNOTLESS_CONFIG_DIR": tmp_path / "home/config",
+        "KNOTLESS_CACHE_DIR": tmp_path / "home/cache",
+        "GIT_CEILING_DIRECTORIES": tmp_path,
+    }
+    for name, value in home.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("KNOTLESS_PLC_URL", "http://localhost:1")
+    monkeypatch.setenv("KNOTLESS_HANDLE_RESOLVER", "http://localhost:1")
+    monkeypatch.chdir(tmp_path)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["git-knotless", *arguments])
+    return main()
+
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The program itself, in a process of its own."""
+    program = [sys.executable, "-c", "import sys; from git_knotless.porcelain.main import main; "]
+    program[-1] += "sys.exit(main())"
+    root = str(Path(porcelain.__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": root}
+    return subprocess.run(
+        [*program, *arguments], env=env, text=True, timeout=60, check=False, **options
+    )
+
+
+def all_commands(group: Any, path: Sequence[str] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from all_commands(each, (*path, name))
+        else:
+            yield (*path, name), each
+
+
+COMMANDS = dict(all_commands(get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_has_help_with_an_example(
+    path: tuple[str, ...], option: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, *path, option) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"Usage: git knotless {' '.join(path)} [OPTIONS]")
+    assert "\n  Example" in shown.out
+    assert "\n    git knotless " in shown.out
+    assert not shown.err
+
+
+def test_what_gh_calls_otherwise_is_there_and_not_shown() -> None:
+    hidden = {" ".join(path) for path, each in COMMANDS.items() if each.hidden}
+    assert hidden >= {"repo view", "repo ls", "repo create", "repo clone"}
+    assert {"auth login", "auth logout", "auth status"} <= {" ".join(path) for path in COMMANDS}
+    assert get_command(app).commands["auth"].hidden  # type: ignore[attr-defined]  # it is a group
+
+
+@pytest.mark.parametrize("arguments", [[], ["repo"], ["auth"]])
+def test_without_a_command_help_is_no_success(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("Usage: git knotless")
+    assert not shown.out
+
+
+WRONG = [
+    (["clone"], "missing argument 'URL'", "git knotless clone -h"),
+    (["login"], "missing argument 'HANDLE'", "git knotless login -h"),
+    (["nonsense"], "no such command 'nonsense'", "git knotless -h"),
+    (["whoami", "--nonsense"], "no such option: --nonsense", "git knotless whoami -h"),
+    (["repo", "show", "a.test/b", "c"], "got unexpected extra argument(s) (c)",
+     "git knotless repo show -h"),
+    (["repo", "edit", "a.test/b", "--history", "odd"],
+     "invalid value for '--history': 'odd' is not one of 'linear', 'merges'",
+     "git knotless repo edit -h"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), WRONG)
+def test_wrong_usage_is_one_line_and_the_help_that_mends_it(
+    arguments: list[str],
+    message: str,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    assert capsys.readouterr().err == f"error: {message}\nhint: {hint}\n"
+
+
+@pytest.mark.parametrize(("arguments", "message", "hint"), WRONG[2:])
+def test_wrong_usage_with_json_is_a_document(
+    arguments: list[str],
+    message: str,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    assert run(monkeypatch, *arguments, "--json") == 2
+    shown = capsys.readouterr()
+    error = json.loads(shown.err)
+    assert error["error"] == "WrongUsage"
+    assert error["message"].startswith(message.partition(" (")[0])
+    assert error["hint"] == hint
+    assert not shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["whoami"], 4, "nobody is logged in"),
+        (["logout"], 4, "nobody is logged in"),
+        (["repo", "list"], 4, "nobody is logged in"),
+        (["create", "notes"], 4, "nobody is logged in"),
+        (["whoami", "--account", "alice.test"], 4, "not logged in as alice.test"),
+        (["create", "notes", "--private"], 1, "private repositories"),
+        (["create", "notes", "--push"], 1, "not in a git repository"),
+        (["create", "notes", "--remote", "x"], 1, "not in a git repository"),
+        (["create", "no tes"], 1, "'no tes' cannot be the name of a repository"),
+        (["repo", "show"], 1, "not in a git repository"),
+        (["repo", "show", "alice.test"], 1, "'alice.test' names no repository"),
+        (["repo", "show", "alice.test/a/b"], 1, "'alice.test/a/b': 'a/b' cannot be the name"),
+        (["clone", "not a url"], 1, "'not a url'"),
+        (["clone", "--", "alice.test/a"], 2, "missing argument 'URL'"),
+        (["login", "nonsense"], 1, "'nonsense' is not"),
+        (["whoami", "--account", "nonsense"], 1, "'nonsense' is not"),
+    ],
+)
+def test_a_refusal_is_one_line_and_a_code(
+    arguments: list[str],
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    assert run(monkeypatch, *arguments) == code
+    shown = capsys.readouterr()
+    first, *rest = shown.err.splitlines()
+    assert first.startswith(f"error: {message}")
+    assert len(rest) <= 1
+    assert all(line.startswith("hint: ") for line in rest)
+    assert not shown.out
+
+
+def test_a_bad_setting_is_told_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("KNOTLESS_LOG", "loud")
+    assert run(monkeypatch, "whoami", "--json") == 1
+    assert json.loads(capsys.readouterr().err)["message"].startswith("KNOTLESS_LOG: 'loud'")
+
+
+def test_a_password_needs_somebody_or_something_to_give_it() -> None:
+    done = command("login", "alice.test", stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: no password given, and no terminal to ask on",
+        "hint: git knotless login alice.test --password-stdin, or set KNOTLESS_PASSWORD",
+    ]
+
+
+def test_an_empty_password_is_none() -> None:
+    done = command("login", "alice.test", "--password-stdin", input="\n", capture_output=True)
+    assert done.returncode == 1
+    assert done.stderr == "error: no password on stdin\n"
+
+
+def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def interrupt(_: Sequence[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(porcelain, "_run", interrupt)
+    assert run(monkeypatch, "whoami") == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_fault_of_ours_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def fail(_: Sequence[str]) -> int:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr(porcelain, "_run", fail)
+    assert run(monkeypatch, "whoami") == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: this is a fault of git-knotless: ZeroDivisionError: by\\nzero",
+        "hint: KNOTLESS_LOG=debug shows where",
+    ]
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = command("-h", stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = command("-h", stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    done = command("-h", capture_output=True)
+    assert done.returncode == 0
+    program = (
+        "import sys; from git_knotless.porcelain.main import main; main(); "
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    root = str(Path(porcelain.__file__).parents[2])
+    loaded = subprocess.run(
+        [sys.executable, "-c", program, "repo", "edit", "-h"],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr.split()
+    slow = {"httpx", "rich", "importlib.metadata", "asyncio", "ssl", "blake3", "logging"}
+    assert not slow & set(loaded)
+    assert not [name for name in loaded if name.startswith("git_knotless.storage")]
+
+
+def test_clone_hands_on_what_is_gits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git is a program that says what it was called with."""
+    (tmp_path / "bin").mkdir()
+    git = tmp_path / "bin/git"
+    git.write_text('#!/bin/sh\n[ "$1" = config ] || printf "%s\\n" "$@"\nexit 7\n')
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    done = command(
+        "clone", "Alice.test/notes", "there", "--", "--json", "-b", "x", capture_output=True
+    )
+    assert done.returncode == 7
+    assert done.stdout.splitlines() == [
+        "clone", "--json", "-b", "x", "--", "knotless://alice.test/notes", "there",
+    ]  # fmt: skip
