@@ -1,9 +1,10 @@
 """What one process works with: settings, client, identities, sessions; each made as it is used."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from git_knotless import settings
 from git_knotless.atproto.errors import AccountNotHere
@@ -25,23 +26,35 @@ from git_knotless.storage.url import RepoUrl, parse_target
 # writes for a while, and what is written there is lost.
 _WRITE_AGE = 60.0
 
+Deed = Literal["push to", "change"]
+
 
 class AmbiguousAccount(KnotlessError):
     """Several accounts are logged in, and nothing says which one is meant."""
 
 
+class NotTheOwner(KnotlessError):
+    """Somebody else is logged in."""
+
+
 class Context:
     """Closed at the end of a `with`, which also forgets where an account is not any more."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, notify: Callable[[str], None] | None = None) -> None:
         self.settings = settings
+        self._notify = notify
         self._used: set[Did] = set()
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str]) -> Self:
-        """Raises BadSetting, naming the variable or the key."""
+    def from_environment(cls, env: Mapping[str, str], notify: Callable[[str], None]) -> Self:
+        """Raises BadSetting, naming the variable or the key.
+
+        `notify` gets a line for the person when a host makes us wait.
+        """
         listed = Git(None, env=env).run("config", "--show-scope", "-z", "--list")
-        return cls(settings.load(env, listed))
+        context = cls(settings.load(env, listed), notify)
+        _start_log(context.settings.log)
+        return context
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +69,7 @@ class Context:
 
     @cached_property
     def client(self) -> Client:
-        return Client()
+        return Client() if self._notify is None else Client(notify=self._notify)
 
     @cached_property
     def resolver(self) -> Resolver:
@@ -114,16 +127,29 @@ class Context:
         auth = self._writer(identity) if write else None
         return PublicStore(self.client, identity, auth, self._hosts)
 
-    def open(self, url_text: str, *, write: bool = False) -> Repository:
-        """The repository of a URL or `handle/name`; that it exists is not looked at."""
+    def open(self, url_text: str, *, to: Deed | None = None) -> Repository:
+        """The repository of a URL or `handle/name`; that it exists is not looked at.
+
+        `to` do what, where it is to be written to: that takes its owner's session.
+        """
         url = parse_target(url_text)
-        identity = self.identify(url.authority, write=write)
+        identity = self.identify(url.authority, write=to is not None)
+        canonical = RepoUrl(identity.handle or identity.did, url.name)
+        if to is not None:
+            self._check_owner(identity, canonical, to)
         return Repository(
-            RepoUrl(identity.handle or identity.did, url.name),
-            self.store(identity, write=write),
-            writable=write,
-            claim_grace=self._claim_grace(identity),
+            canonical,
+            self.store(identity, write=to is not None),
+            writable=to is not None,
+            claim_grace=self.claim_grace(identity),
         )
+
+    def _check_owner(self, owner: Identity, url: RepoUrl, to: Deed) -> None:
+        """Whoever is logged in as somebody else is told that, rather than to log in."""
+        if self.session_for(owner.did) is None and self.sessions.all():
+            raise NotTheOwner(
+                f"only {owner.name} can {to} {url}", hint=f"git knotless login {owner.name}"
+            )
 
     def _session_of(self, who: Did | Handle) -> Session:
         stored = self.sessions.all()
@@ -160,9 +186,16 @@ class Context:
         self.sessions.save(session)
         return session
 
-    def _claim_grace(self, identity: Identity) -> float:
+    def claim_grace(self, identity: Identity) -> float:
+        """Seconds; less than a day on a host of this machine only."""
         grace = float(self.settings.claim_grace)
         return grace if on_loopback(identity.pds) else max(grace, CLAIM_GRACE)
+
+
+def _start_log(level: str) -> None:
+    logging.basicConfig(format="%(name)s: %(message)s", level=level.upper())
+    # httpcore tells of every byte that it waits for; httpx's line a request is enough.
+    logging.getLogger("httpcore").setLevel(logging.WARNING)
 
 
 def _not_logged_in(name: str) -> LoginNeeded:

@@ -73,7 +73,7 @@ def _serve(argv: Sequence[str], env: Mapping[str, str]) -> None:
     from git_knotless.context import Context
     from git_knotless.helper.conversation import Conversation
     from git_knotless.helper.service import Remote
-    from git_knotless.helper.stderr import start_log
+    from git_knotless.helper.stderr import warn
     from git_knotless.storage.git import Git
 
     if len(argv) != 2:
@@ -85,10 +85,11 @@ def _serve(argv: Sequence[str], env: Mapping[str, str]) -> None:
     gc.freeze()
     gc.enable()
     name, url = argv
-    with Context.from_environment(env) as context:
-        start_log(context.settings.log)
-        with Remote(context, name, url, Git(None, env=env), env) as remote:
-            Conversation(sys.stdin.buffer, sys.stdout.buffer, remote).run()
+    with (
+        Context.from_environment(env, warn) as context,
+        Remote(context, name, url, Git(None, env=env), env) as remote,
+    ):
+        Conversation(sys.stdin.buffer, sys.stdout.buffer, remote).run()
 
 
 def _forget_stdout() -> None:

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from git_knotless.context import Context
+from git_knotless.errors import KnotlessError
 from git_knotless.helper.connect import EmptyRepository, empty_repository
 from git_knotless.helper.options import Options
 from git_knotless.helper.pin import Pin
-from git_knotless.helper.stderr import progress, say
+from git_knotless.helper.stderr import progress, warn
 from git_knotless.storage.git import Git
 from git_knotless.storage.records import is_oid
 from git_knotless.storage.repositories import Repository
@@ -21,6 +22,13 @@ from git_knotless.storage.updates import Outcome, Update
 
 if TYPE_CHECKING:  # a listing is all that most fetches ask for: it waits for nothing else
     from git_knotless.storage.packs_in import Taken
+
+
+class OtherObjectFormat(KnotlessError):
+    """A fetch of objects that this repository cannot hold."""
+
+
+_CLOCKS_APART = 300.0  # seconds that go unsaid
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Remote:
         return self._reading
 
     def _read_now(self, *, for_push: bool) -> Reading:
-        repository = self.context.open(self.url, write=for_push)
+        repository = self.context.open(self.url, to="push to" if for_push else None)
         Pin(self.git, self.name, self.url).hold(repository.store.did)
         try:
             return Reading(repository, repository.snapshot(), for_push)
@@ -79,6 +87,7 @@ class Remote:
         from git_knotless.storage.packs_in import take
 
         reading = self._read(for_push=False)
+        self._check_format(reading)
         taken = take(
             self.git,
             reading.repository.store,
@@ -91,6 +100,15 @@ class Remote:
         self._keeps += taken.keeps[1:]
         return taken
 
+    def _check_format(self, reading: Reading) -> None:
+        """The listing said which it is, and git goes on to fetch all the same."""
+        theirs, ours = reading.snapshot.repo.object_format, self.git.object_format()
+        if theirs != ours:
+            raise OtherObjectFormat(
+                f"{reading.repository.url} names its objects by {theirs}, "
+                f"and this repository by {ours}"
+            )
+
     def resolve(self, sources: Sequence[str]) -> Mapping[str, str | None]:
         return revisions(self.git, sources)
 
@@ -99,6 +117,7 @@ class Remote:
 
         reading = self._read(for_push=True)
         self._reading = None  # whatever comes of it, the refs are not those any more
+        self._mind_clock(reading.repository.store.clock_offset())
         return push(
             reading.repository,
             self.git,
@@ -109,11 +128,17 @@ class Remote:
             progress=progress(options),
         )
 
+    def _mind_clock(self, offset: float) -> None:
+        """Times are taken from the host; whoever reads them here should know."""
+        if abs(offset) > _CLOCKS_APART:
+            minutes = round(abs(offset) / 60)
+            self.warn(f"this machine's clock and the host's are {minutes} minutes apart")
+
     def empty_repository(self, head: str) -> AbstractContextManager[EmptyRepository]:
         return empty_repository(head, self.env)
 
     def warn(self, text: str) -> None:
-        say("warning", text)
+        warn(text)
 
 
 def revisions(git: Git, names: Sequence[str]) -> dict[str, str | None]:

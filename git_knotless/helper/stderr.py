@@ -22,6 +22,10 @@ def say(kind: str, text: str) -> None:
         pass  # nobody is there to read it
 
 
+def warn(text: str) -> None:
+    say("warning", text)
+
+
 def tell(error: Exception) -> None:
     """What went wrong, and what mends it; where it did only in the log."""
     match error:
@@ -41,9 +45,3 @@ def tell(error: Exception) -> None:
 
 def progress(options: Options) -> TextProgress:
     return TextProgress(sys.stderr, enabled=options.shows_progress)
-
-
-def start_log(level: str) -> None:
-    logging.basicConfig(format="%(name)s: %(message)s", level=level.upper())
-    # httpcore tells of every byte that it waits for; httpx's line a request is enough.
-    logging.getLogger("httpcore").setLevel(logging.WARNING)

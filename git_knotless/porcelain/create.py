@@ -55,7 +55,7 @@ def create(
     here = Here.find() if remote or push else Here.look()
     link = _Link.plan(here, remote, push=push) if here else None
     with open_context(account) as context:
-        store, url = _place(context, name or _name_of(here), account)
+        store, url = _place(context, _name_of(here) if name is None else name, account)
         chosen = {} if default_branch is None else {"default_branch": default_branch}
         made = create_repository(store, url, description=description, **chosen)
     if json:

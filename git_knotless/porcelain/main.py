@@ -144,7 +144,8 @@ def _report(error: Exception, *, as_json: bool) -> int:
         case _:
             message = f"this is a fault of git-knotless: {kind}: {message}"
             hint = "KNOTLESS_LOG=debug shows where"
-            _log_traceback(error)
+            if os.environ.get("KNOTLESS_LOG") == "debug":
+                _show_traceback(error)
     print_error(kind, message, hint, as_json=as_json)
     return code
 
@@ -157,10 +158,10 @@ def _usage(error: typer.TyperException) -> tuple[str, str | None]:
     return message[:1].lower() + message[1:], hint
 
 
-def _log_traceback(error: Exception) -> None:
-    import logging
+def _show_traceback(error: Exception) -> None:
+    import traceback
 
-    logging.getLogger(__name__).debug("where it happened", exc_info=error)
+    traceback.print_exception(error)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

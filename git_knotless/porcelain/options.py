@@ -34,21 +34,12 @@ def open_context(account: str | None = None) -> "Context":
     """What a command works with; `account` overrides the settings."""
     from git_knotless.atproto.syntax import parse_identifier
     from git_knotless.context import Context
+    from git_knotless.porcelain.output import say
 
     env = dict(os.environ)
     if account is not None:
         env["KNOTLESS_ACCOUNT"] = parse_identifier(bare(account))
-    context = Context.from_environment(env)
-    _start_log(context.settings.log)
-    return context
-
-
-def _start_log(level: str) -> None:
-    import logging
-
-    logging.basicConfig(format="%(name)s: %(message)s", level=level.upper())
-    # httpcore tells of every byte that it waits for; httpx's line a request is enough.
-    logging.getLogger("httpcore").setLevel(logging.WARNING)
+    return Context.from_environment(env, say)
 
 
 def named(repository: str | None) -> str:

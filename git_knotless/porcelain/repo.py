@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from git_knotless.errors import KnotlessError
 from git_knotless.porcelain.options import Account, Json, Repository, bare, named, open_context
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def edit(
             unprotect=tuple(unprotect or ()),
             history=history and history.value,
         )
-        opened = context.open(named(repository), write=True)
+        opened = _open_own(context, repository, account)
         change.check(opened.store.did)
         repo = edit_repository(opened, change)
         if json:
@@ -167,13 +168,20 @@ def delete(
     from git_knotless.storage.deletion import delete as delete_repository
 
     with open_context(account) as context:
-        opened = context.open(named(repository), write=True)
+        opened = _open_own(context, repository, account)
         _confirm(opened, yes, named_on_the_line=repository is not None)
         delete_repository(opened)
     if json:
         print_json(place_json(opened.url, opened.store.did))
     else:
         print(printable(f"deleted {opened.url}"))
+
+
+def _open_own(context: "Context", repository: str | None, account: str | None) -> "OpenRepository":
+    opened = context.open(named(repository), to="change")
+    if account is not None and context.account().did != opened.store.did:
+        raise KnotlessError(f"{opened.url} is not in the account {bare(account)}")
+    return opened
 
 
 def _warn_of_no_branch(opened: "OpenRepository") -> None:

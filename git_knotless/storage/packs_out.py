@@ -1,6 +1,6 @@
 """Packs on their way to a host: cut and uploaded while git still makes them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -40,14 +40,14 @@ class OutgoingPack:
         tips: Sequence[str],
         haves: Sequence[str],
         *,
-        limit: int | None,
+        limit: Callable[[], int | None],
         upload: Upload,
         progress: Progress,
     ) -> Self | None:
         """Everything that `tips` reach and `haves` do not; None when that is nothing.
 
-        `haves` that are not here are as none. `limit` is in bytes of one blob, None where the
-        host does not say; the pack's own `limit` is what it turned out to be.
+        `haves` that are not here are as none. `limit` says how many bytes one blob may
+        have, None where the host does not say, and is asked only for a pack that needs blobs.
         """
         spool = Spool(git.common_dir / "knotless")
         pack = cls(spool, Uploads(spool, upload, limit), progress)
@@ -67,9 +67,9 @@ class OutgoingPack:
         return self._spool.size
 
     @property
-    def limit(self) -> int:
-        """What the host was found to take, in bytes of one blob."""
-        return self._uploads.limit
+    def limit(self) -> int | None:
+        """What the host was found to take, in bytes of one blob; None where there was no need."""
+        return self._uploads.limit if self.blobs else None
 
     def upload_again(self) -> None:
         """For blobs that were gone when the record that names them came."""
@@ -93,7 +93,7 @@ class OutgoingPack:
 
     def _produce(self, git: Git, tips: Sequence[str], haves: Sequence[str]) -> None:
         known = [oid for oid, kind in git.types(haves).items() if kind is not None]
-        shown = "--progress" if self._progress.enabled else "-q"
+        shown = "--all-progress" if self._progress.enabled else "-q"
         args = ("pack-objects", "--revs", "--stdout", "--delta-base-offset", shown)
         with git.popen(*args, progress=self._progress) as child:
             child.write("".join(f"{oid}\n" for oid in [*tips, "--not", *known]).encode())

@@ -80,10 +80,13 @@ class Parcel:
             self._git,
             tips,
             sorted(bases),
-            limit=store.host().blob_limit,
+            limit=lambda: store.host().blob_limit,
             upload=store.upload,
             progress=self._progress,
         )
+        limit = self._pack.limit if self._pack else None
+        if limit is not None and limit != store.host().blob_limit:
+            store.learn_blob_limit(limit)
 
     def _record(self, pack: OutgoingPack, snapshot: Snapshot, stamp: Stamp) -> PackRecord:
         key, tips, bases = snapshot.repo.key, self._tips, sorted(self._bases)

@@ -22,10 +22,15 @@ Upload = Callable[[BlobBody], BlobRef]
 
 
 class Uploads:
-    """What of a spool is on the host. `limit` is in bytes of a blob, as it turns out to be."""
+    """What of a spool is on the host.
 
-    def __init__(self, spool: Spool, upload: Upload, limit: int | None) -> None:
-        self.limit = max(limit or _LIMIT_TO_TRY, _LEAST_LIMIT)
+    `limit` is in bytes of a blob: what `host_limit` says, asked once there is a blob to send,
+    or what the host turns out to take.
+    """
+
+    def __init__(self, spool: Spool, upload: Upload, host_limit: Callable[[], int | None]) -> None:
+        self._host_limit = host_limit
+        self._found: int | None = None
         self._spool = spool
         self._upload = upload
         self._transfers = Transfers()
@@ -35,6 +40,12 @@ class Uploads:
         self._lock = threading.Lock()
         self._sent = 0
         self._meter: Meter | None = None
+
+    @property
+    def limit(self) -> int:
+        if self._found is None:
+            self._found = max(self._host_limit() or _LIMIT_TO_TRY, _LEAST_LIMIT)
+        return self._found
 
     def begin_full(self) -> None:
         """Send what is full. What may be the last slice waits: more of it may come."""
@@ -83,7 +94,7 @@ class Uploads:
             if size <= _LEAST_LIMIT:
                 raise
             half = (size + 1) // 2
-            self.limit = min(self.limit, half)
+            self._found = min(self.limit, half)
             yield from self._send(offset, half)
             yield from self._send(offset + half, size - half)
             return

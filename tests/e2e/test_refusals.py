@@ -127,7 +127,7 @@ def test_from_a_shallow_clone(alice: Person) -> None:
     alice.git("clone", "-q", "--depth=2", f"file://{work}", str(shallow))
     refused = alice.git("push", url, "main", cwd=shallow, code=1)
     assert "hint: git fetch --unshallow" in refused.err
-    alice.git("push", url, "main~1:main", cwd=work)
+    alice.git("push", url, "main~1:refs/heads/main", cwd=work)
     alice.git("push", url, "main", cwd=shallow)
     alice.clone(url)
 

@@ -84,6 +84,19 @@ def test_a_fetch_keeps_nothing_once_refs_are_moved(mine: GitEnv, alice: Account)
     assert mine.oid(clone, "origin/trunk") == mine.oid(work)
 
 
+def test_object_formats_are_not_mixed(mine: GitEnv, alice: Account) -> None:
+    mine.git("push", "--quiet", url_of(alice), "main:trunk", cwd=mine.repository())
+    mine.git("init", "--quiet", "--object-format=sha256", "other")
+    other, words = mine.root / "other", "names its objects by sha1, and this repository by sha256"
+    assert words in mine.git("fetch", url_of(alice), cwd=other, code=128).err
+    mine.git("commit", "--quiet", "--allow-empty", "--message=one", cwd=other)
+    assert words in mine.git("push", url_of(alice), "main", cwd=other, code=1).err
+    by_default = {"GIT_DEFAULT_HASH": "sha256"}
+    mine.git("clone", "--quiet", url_of(alice), "clone", env=by_default)
+    shown = mine.git("rev-parse", "--show-object-format", cwd=mine.root / "clone")
+    assert shown.out == "sha1\n"
+
+
 def test_a_remote_stays_with_the_account_that_it_led_to(
     mine: GitEnv, alice: Account, account: Accounts
 ) -> None:

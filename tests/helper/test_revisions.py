@@ -28,6 +28,6 @@ def test_a_source_is_whatever_git_reads_as_one(gitenv: GitEnv) -> None:
 
 def test_what_is_not_here_is_none(gitenv: GitEnv) -> None:
     git = Git(gitenv.repository() / ".git", env=gitenv.env)
-    names = ["gone", "--help", "", " ", ":", "1" * 40, "HEAD:no such", "@{99}", "HEAD missing"]
+    names = ["gone", "--help", "", " ", ":", "1" * 40, "HEAD:no such", "HEAD missing"]
     assert revisions(git, names) == dict.fromkeys(names)
     assert revisions(git, []) == {}

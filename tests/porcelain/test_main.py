@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +44,30 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return main()
 
 
+ROOT = str(Path(porcelain.__file__).parents[2])
+PROGRAM = "import sys; from git_knotless.porcelain.main import main; sys.exit(main())"
+
+
 def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """The program itself, in a process of its own."""
-    program = [sys.executable, "-c", "import sys; from git_knotless.porcelain.main import main; "]
-    program[-1] += "sys.exit(main())"
-    root = str(Path(porcelain.__file__).parents[2])
-    env = {**os.environ, "PYTHONPATH": root}
     return subprocess.run(
-        [*program, *arguments], env=env, text=True, timeout=60, check=False, **options
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={**os.environ, "PYTHONPATH": ROOT},
+        text=True,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+def started(*arguments: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={**os.environ, "PYTHONPATH": ROOT, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -217,6 +235,27 @@ def test_a_fault_of_ours_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys
     ]
 
 
+def test_a_fault_of_ours_shows_where_it_is_once_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr(porcelain, "_run", lambda _: 1 // 0)
+    monkeypatch.setenv("KNOTLESS_LOG", "debug")
+    assert run(monkeypatch, "whoami") == 1
+    assert "1 // 0" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_command_that_waits_for_a_host() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        resolver = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = {"KNOTLESS_HANDLE_RESOLVER": resolver}
+        with started("repo", "list", "alice.test", env=env) as process:
+            connection, _ = silent.accept()
+            process.send_signal(signal.SIGINT)
+            shown = process.communicate(timeout=10)
+            connection.close()
+    assert (process.returncode, *shown) == (130, "", "")
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -238,10 +277,9 @@ def test_help_imports_nothing_that_is_slow() -> None:
         "import sys; from git_knotless.porcelain.main import main; main(); "
         "print(*sorted(sys.modules), file=sys.stderr)"
     )
-    root = str(Path(porcelain.__file__).parents[2])
     loaded = subprocess.run(
         [sys.executable, "-c", program, "repo", "edit", "-h"],
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": ROOT},
         capture_output=True,
         text=True,
         check=True,

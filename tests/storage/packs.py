@@ -21,8 +21,14 @@ def publish(
     account: Account, git: Git, tips: Sequence[str], haves: Sequence[str] = ()
 ) -> PackRecord:
     """What `tips` reach and `haves` do not, as the account's newest pack."""
-    limit = account.blob_limit
-    pack = OutgoingPack.build(git, tips, haves, limit=limit, upload=account.upload, progress=SILENT)
+    pack = OutgoingPack.build(
+        git,
+        tips,
+        haves,
+        limit=lambda: account.blob_limit,
+        upload=account.upload,
+        progress=SILENT,
+    )
     assert pack is not None
     with pack:
         record = PackRecord(

@@ -32,14 +32,15 @@ def build(
     git: Git,
     host: Account,
     tips: Sequence[str] = ("main",),
-    haves: Sequence[str] = (),
+    haves: Sequence[str | None] = (),
     *,
     limit: int | None = LIMIT,
     upload: Callable[[BlobBody], BlobRef] | None = None,
 ) -> OutgoingPack | None:
     oids = [git.resolve(tip) or tip for tip in tips]
     use = upload or host.upload
-    return OutgoingPack.build(git, oids, haves, limit=limit, upload=use, progress=SILENT)
+    known = [oid for oid in haves if oid is not None]
+    return OutgoingPack.build(git, oids, known, limit=lambda: limit, upload=use, progress=SILENT)
 
 
 def built(*args: Any, **options: Any) -> OutgoingPack:
@@ -288,11 +289,12 @@ def test_what_is_shown(gitenv: GitEnv, work: Path, git: Git, host: Account) -> N
     screen, seconds = io.StringIO(), iter(range(1000))
     progress = TextProgress(screen, enabled=True, clock=lambda: next(seconds))
     pack = OutgoingPack.build(
-        git, [gitenv.oid(work)], [], limit=LIMIT, upload=host.upload, progress=progress
+        git, [gitenv.oid(work)], [], limit=lambda: LIMIT, upload=host.upload, progress=progress
     )
     assert pack is not None
     pack.close()
     lines = screen.getvalue().replace("\r", "\n").splitlines()
-    assert any(line.startswith("Enumerating objects: ") for line in lines)
+    for title in ("Enumerating", "Compressing", "Writing"):
+        assert any(line.startswith(f"{title} objects: ") for line in lines)
     assert lines[-1].startswith("Uploading objects: 100% (300.")
     assert lines[-1].rstrip().endswith("/s, done.")

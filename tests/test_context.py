@@ -1,0 +1,86 @@
+"""Which account a command acts as, and how long a host's claims are kept."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from git_knotless.atproto.identity import Identity
+from git_knotless.atproto.sessions import Session
+from git_knotless.atproto.syntax import Did, Handle
+from git_knotless.context import AmbiguousAccount, Context
+from git_knotless.errors import LoginNeeded
+from git_knotless.settings import Settings
+
+ALICE, BOB = Did("did:plc:" + "a" * 24), Did("did:plc:" + "b" * 24)
+NOWHERE = "http://localhost:1"  # nobody listens there
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    return {
+        "config_dir": tmp_path / "config",
+        "cache_dir": tmp_path / "cache",
+        "plc_url": NOWHERE,
+        "handle_resolvers": (NOWHERE,),
+    }
+
+
+def log_in(context: Context, did: Did, handle: str, pds: str = NOWHERE) -> Session:
+    session = Session(did, Handle(handle), pds, "access", "refresh")
+    context.sessions.save(session)
+    return session
+
+
+def test_nobody_is_logged_in(settings: dict[str, Any]) -> None:
+    with Context(Settings(**settings)) as context, pytest.raises(LoginNeeded):
+        context.account()
+
+
+def test_one_account_is_the_default(settings: dict[str, Any]) -> None:
+    with Context(Settings(**settings)) as context:
+        alice = log_in(context, ALICE, "alice.test")
+        assert context.account() == alice
+
+
+def test_of_several_one_is_named_by_its_handle_or_its_did(settings: dict[str, Any]) -> None:
+    with Context(Settings(**settings)) as context:
+        alice = log_in(context, ALICE, "alice.test")
+        bob = log_in(context, BOB, "bob.test")
+        with pytest.raises(AmbiguousAccount, match=r"alice\.test, bob\.test"):
+            context.account()
+    with Context(Settings(**settings, account=Handle("bob.test"))) as context:
+        assert context.account() == bob
+    with Context(Settings(**settings, account=ALICE)) as context:
+        assert context.account() == alice
+
+
+def test_who_never_logged_in_is_told_how(settings: dict[str, Any]) -> None:
+    named = Context(Settings(**settings, account=Handle("alice.test")))
+    with named as context, pytest.raises(LoginNeeded) as caught:
+        context.account()
+    assert caught.value.hint == "git knotless login alice.test"
+
+
+def test_a_login_is_for_the_host_that_it_was_made_at(settings: dict[str, Any]) -> None:
+    with Context(Settings(**settings)) as context:
+        log_in(context, ALICE, "alice.test", "https://old.example")
+        moved = Identity(ALICE, Handle("alice.test"), "https://new.example", 0)
+        with pytest.raises(LoginNeeded, match="has moved to new.example"):
+            context.store(moved, write=True)
+        context.store(moved)  # anybody reads
+
+
+@pytest.mark.parametrize(
+    ("pds", "said", "kept"),
+    [
+        ("http://localhost:2583", 5, 5),
+        ("https://pds.example", 5, 86_400),
+        ("https://pds.example", 100_000, 100_000),
+    ],
+)
+def test_claims_go_early_on_loopback_only(
+    pds: str, said: int, kept: float, settings: dict[str, Any]
+) -> None:
+    with Context(Settings(**settings, claim_grace=said)) as context:
+        assert context.claim_grace(Identity(ALICE, None, pds, 0)) == kept
