@@ -21,7 +21,7 @@ _LEASE = re.compile(r"(.+):([0-9a-f]{40}|[0-9a-f]{64})")
 
 # git says nothing itself when these are not supported.
 _NOT_HONOURED = {
-    "depth": "depth is not honoured yet: everything is fetched",
+    "depth": "--depth is not honoured yet: everything is fetched",
     "deepen-since": "--shallow-since is not honoured yet: everything is fetched",
     "deepen-not": "--shallow-exclude is not honoured yet: everything is fetched",
     "filter": "--filter is not honoured yet: everything is fetched",

@@ -19,6 +19,7 @@ from git_knotless.storage.records import is_oid
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
 from git_knotless.storage.updates import Outcome, Update
+from git_knotless.storage.url import parse_target
 
 if TYPE_CHECKING:  # a listing is all that most fetches ask for: it waits for nothing else
     from git_knotless.storage.packs_in import Taken
@@ -73,14 +74,16 @@ class Remote:
         return self._reading
 
     def _read_now(self, *, for_push: bool) -> Reading:
+        # The pin first: nobody is told to log in as whoever has the handle now.
+        owner = self.context.identify(parse_target(self.url).authority, write=for_push)
+        Pin(self.git, self.name, self.url).hold(owner.did)
         repository = self.context.open(self.url, to="push to" if for_push else None)
-        Pin(self.git, self.name, self.url).hold(repository.store.did)
         try:
             return Reading(repository, repository.snapshot(), for_push)
         except NoSuchRepository as error:
             if not for_push:
                 raise
-            hint = f"git knotless create {repository.url.name}"
+            hint = f"git knotless create {repository.url.authority}/{repository.url.name}"
             raise NoSuchRepository(error.message, hint=hint) from error
 
     def fetch(self, wants: Sequence[str], options: Options) -> "Taken":

@@ -81,6 +81,11 @@ class Git:
         answer = self._answer(args)
         return None if answer is None else answer.decode().strip()
 
+    def head(self) -> str | None:
+        """The full name of the branch that is checked out; None where HEAD is detached."""
+        answer = self._answer(("symbolic-ref", "--quiet", "HEAD"))
+        return None if answer is None else answer.decode(errors="replace").strip()
+
     def types(self, oids: Iterable[str]) -> dict[str, str | None]:
         """What kind of object each is; None for one that is not here."""
         asked = list(oids)

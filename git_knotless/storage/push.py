@@ -25,6 +25,7 @@ from git_knotless.storage.updates import Move, Outcome, Update, judge
 _READINGS = 12  # of the repository in one push: before each, somebody else's write landed
 _UPLOADS = 3  # of one pack, should the host lose its blobs before the batch that names them
 _ATOMIC = "atomic push failed"
+_LIKELY_DEFAULTS = ("main", "master", "trunk")
 
 
 class PushRefused(KnotlessError):
@@ -137,7 +138,7 @@ class _Push:
             return self._read_again(snapshot)
         stamp = new_stamp(snapshot, self.repository.store.clock_offset())
         pack = self.parcel.packed(snapshot, _tips(moves), stamp)
-        planner = Planner(snapshot.repo, stamp, _new_default(snapshot, moves))
+        planner = Planner(snapshot.repo, stamp, self._new_default(snapshot, moves))
         batches = planner.plan(moves, pack)
         if self.atomic and len(batches) > 1:
             raise PushRefused(
@@ -165,6 +166,20 @@ class _Push:
         if batch.pack is not None:
             self.parcel.landed(batch.pack)
         return None
+
+    def _new_default(self, snapshot: Snapshot, moves: Sequence[Move]) -> str | None:
+        """The branch that becomes the default, where a repository without refs gets others.
+
+        The only one; of several the one that is checked out here, or the likeliest.
+        """
+        if snapshot.live:
+            return None
+        names = sorted(m.name for m in moves if m.new is not None and m.name.startswith(BRANCHES))
+        if not names or snapshot.repo.head in names:
+            return None
+        likely = [self.git.head(), *(BRANCHES + branch for branch in _LIKELY_DEFAULTS)]
+        chosen = next((name for name in likely if name in names), names[0])
+        return chosen.removeprefix(BRANCHES)
 
     def _read_again(self, before: Snapshot) -> Snapshot:
         now = self.repository.snapshot()
@@ -211,13 +226,3 @@ def _moved(before: Snapshot, now: Snapshot, moves: Sequence[Move]) -> bool:
         (ref.generation if ref else 0) != move.generation
         for ref, move in zip(refs, moves, strict=True)
     )
-
-
-def _new_default(snapshot: Snapshot, moves: Sequence[Move]) -> str | None:
-    """The branch that becomes the default: the only one that comes to a repository without refs."""
-    if snapshot.live:
-        return None
-    names = [m.name for m in moves if m.new is not None and m.name.startswith(BRANCHES)]
-    if len(names) != 1 or names[0] == snapshot.repo.head:
-        return None
-    return names[0].removeprefix(BRANCHES)

@@ -250,3 +250,14 @@ def test_a_large_file_in_several_blobs(alice: Person) -> None:
     clone = alice.clone(alice.url())
     assert (clone / "large").read_bytes() == (work / "large").read_bytes()
     assert list((clone / ".git/objects/pack").glob("*.keep")) == []
+
+
+def test_of_many_branches_the_one_that_is_checked_out_becomes_the_default(alice: Person) -> None:
+    work = alice.machine.repository(commits=2)
+    alice.git("branch", "-m", "main", "develop", cwd=work)
+    alice.git("branch", "another", cwd=work)
+    url = alice.create()
+    alice.git("push", "--all", url, cwd=work)
+    clone = alice.clone(url)
+    assert alice.git("symbolic-ref", "HEAD", cwd=clone).out == "refs/heads/develop\n"
+    assert (clone / "file1").exists()

@@ -344,7 +344,7 @@ def test_what_is_not_honoured_is_said_once() -> None:
         remote,
     )
     assert remote.warnings == [
-        "depth is not honoured yet: everything is fetched",
+        "--depth is not honoured yet: everything is fetched",
         "--filter is not honoured yet: everything is fetched",
     ]
 

@@ -155,7 +155,7 @@ def test_a_fetch_follows_tags_and_says_nothing_of_depth(filled: Place) -> None:
 @pytest.mark.parametrize(
     ("option", "word"),
     [
-        ("--depth=1", "warning: depth is not honoured yet: everything is fetched\n"),
+        ("--depth=1", "warning: --depth is not honoured yet: everything is fetched\n"),
         ("--filter=blob:none", "warning: --filter is not honoured yet: everything is fetched\n"),
         ("--shallow-since=2020-01-01", "--shallow-since is not honoured yet"),
     ],

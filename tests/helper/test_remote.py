@@ -37,7 +37,8 @@ def url_of(account: Account, name: str = "hello") -> str:
 def test_a_missing_repository_says_how_it_is_made(mine: GitEnv, alice: Account) -> None:
     work, url = mine.repository(), url_of(alice, "missing")
     pushed = mine.git("push", url, "main", cwd=work, code=128)
-    assert pushed.err == (f"error: {url}: no such repository\nhint: git knotless create missing\n")
+    hint = f"git knotless create {alice.handle}/missing"
+    assert pushed.err == f"error: {url}: no such repository\nhint: {hint}\n"
     assert mine.git("ls-remote", url, code=128).err == f"error: {url}: no such repository\n"
     assert not alice.record("dev.knotless.repo", "missing")
 

@@ -188,10 +188,21 @@ def test_the_only_branch_becomes_the_default(alice: Pusher, host: Account) -> No
     assert alice.repository.snapshot().repo.default_branch == "trunk"
 
 
-def test_of_several_branches_none_becomes_the_default(alice: Pusher) -> None:
-    alice.push("main:refs/heads/a", "main:refs/heads/b")
-    assert alice.repository.snapshot().repo.default_branch == "main"
-    assert alice.repository.snapshot().head is None
+@pytest.mark.parametrize(
+    ("names", "default"),
+    [
+        (["a", "here", "master"], "here"),
+        (["a", "master"], "master"),
+        (["b", "a"], "a"),
+        (["a", "main", "here"], "main"),
+    ],
+)
+def test_of_several_branches_one_becomes_the_default(
+    alice: Pusher, names: list[str], default: str
+) -> None:
+    alice.gitenv.git("checkout", "-q", "-b", "here", cwd=alice.path)
+    alice.push(*(f"main:refs/heads/{name}" for name in names))
+    assert alice.repository.snapshot().head == f"refs/heads/{default}"
 
 
 @pytest.mark.parametrize("force", ["", "+"])
@@ -250,7 +261,7 @@ def test_more_refs_than_a_batch_holds(alice: Pusher, host: Account) -> None:
     names = [f"refs/heads/b{n}" for n in range(450)]
     assert alice.push(*(f"main:{name}" for name in names)) == dict.fromkeys(names)
     assert len(alice.live()) == 450
-    assert [len(batch) for batch in host.batches] == [200, 200, 57]
+    assert [len(batch) for batch in host.batches] == [200, 200, 59]
     assert len(host.records[PACK]) == 1
 
 
