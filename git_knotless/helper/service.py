@@ -13,7 +13,7 @@ from git_knotless.errors import KnotlessError
 from git_knotless.helper.connect import EmptyRepository, empty_repository
 from git_knotless.helper.options import Options
 from git_knotless.helper.pin import Pin
-from git_knotless.helper.stderr import progress, warn
+from git_knotless.helper.stderr import note, progress, warn
 from git_knotless.storage.git import Git
 from git_knotless.storage.records import is_oid
 from git_knotless.storage.repositories import Repository
@@ -129,6 +129,7 @@ class Remote:
             atomic=options.atomic,
             dry_run=options.dry_run,
             progress=progress(options),
+            notify=note,
         )
 
     def _mind_clock(self, offset: float) -> None:

@@ -26,6 +26,10 @@ def warn(text: str) -> None:
     say("warning", text)
 
 
+def note(text: str) -> None:
+    say("note", text)
+
+
 def tell(error: Exception) -> None:
     """What went wrong, and what mends it; where it did only in the log."""
     match error:

@@ -94,6 +94,7 @@ class Planner:
     def plan(self, moves: Sequence[Move], pack: PackRecord | None) -> list[PushBatch]:
         """Deletions first: a name may be free only once another is gone."""
         ordered = sorted(moves, key=lambda move: move.new is not None)
+        pack = None if pack is None else replace(pack, epoch=self._repo.epoch)
         fixed = self._first(pack)
         batches: list[PushBatch] = []
         while ordered:
@@ -107,8 +108,7 @@ class Planner:
         same = self._repo is self._read
         writes = [hold_epoch(self._repo)] if same else rewrite(self._read, self._repo)
         if pack is not None:
-            value = replace(pack, epoch=self._repo.epoch).to_json()
-            writes.append(Write("create", PACK, pack.rkey, value))
+            writes.append(Write("create", PACK, pack.rkey, pack.to_json()))
         return writes
 
     def _fitting(self, fixed: Sequence[Write], moves: Sequence[Move]) -> int:

@@ -6,6 +6,7 @@ That record goes last.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from git_knotless.atproto.errors import XrpcError
 from git_knotless.atproto.syntax import Rkey
@@ -17,7 +18,6 @@ from git_knotless.storage.records import (
     COLLECTIONS_OF_A_REPOSITORY,
     REPO,
     EpochRecord,
-    RepoRecord,
     prefix_of,
 )
 from git_knotless.storage.repositories import Repository, stamp_now
@@ -32,47 +32,44 @@ class CannotDelete(KnotlessError):
 
 
 def delete(repository: Repository) -> None:
-    """Delete the repository, or finish deleting one of that name that was cut.
+    """Delete the repository, and finish deleting any of that name that was cut.
 
     Raises `NoSuchRepository` where neither is there.
     """
+    try:
+        _delete_record(repository)
+    except NoSuchRepository:
+        markers = _half_deleted(repository)
+        if not markers:
+            raise
+    else:
+        markers = _half_deleted(repository)
+    for marker in markers:
+        _delete_rest(repository, marker)
+
+
+def _delete_record(repository: Repository) -> None:
+    """From here on it is gone for everybody; one claim says so, until the rest is."""
+    store = repository.store
     for _ in range(_READINGS):
-        try:
-            repo = repository.record()
-        except NoSuchRepository:
-            marker = _half_deleted(repository)
-            if marker is None:
-                raise
-        else:
-            marker = _delete_record(repository, repo)
-        if marker is not None:
-            return _delete_rest(repository, marker)
+        repo, stamp = repository.record(), stamp_now(store)
+        gone = EpochRecord(repo.key, repo.epoch + 1, stamp.nonce, stamp.at, deleted=repo.name)
+        writes = [
+            Write("delete", CLAIM, EpochRecord.of(repo).rkey),
+            Write("create", CLAIM, gone.rkey, gone.to_json()),
+            Write("delete", REPO, repo.rkey),
+        ]
+        batch = Batch(writes, gone.rkey, stamp.nonce)
+        if send(store, batch, stale=partial(repository.moved_from, repo)) is Sent.LANDED:
+            return
     raise CannotDelete(f"others keep changing {repository.url}: try again")
 
 
-def _delete_record(repository: Repository, repo: RepoRecord) -> Record | None:
-    """The record that is left to say so; None where another writer was first."""
-    store = repository.store
-    stamp = stamp_now(store)
-    gone = EpochRecord(repo.key, repo.epoch + 1, stamp.nonce, stamp.at, deleted=repo.name)
-    writes = [
-        Write("delete", CLAIM, EpochRecord.of(repo).rkey),
-        Write("create", CLAIM, gone.rkey, gone.to_json()),
-        Write("delete", REPO, repo.rkey),
-    ]
-    batch = Batch(writes, gone.rkey, stamp.nonce)
-    if send(store, batch, stale=lambda: repository.moved_from(repo)) is Sent.LOST:
-        return None
-    return Record(gone.rkey, gone.to_json())
-
-
-def _half_deleted(repository: Repository) -> Record | None:
-    """The record that a delete of this name left standing when it was cut."""
-    for page in repository.store.list(CLAIM, ""):
-        for record in page:
-            if record.value.get("deleted") == repository.url.name:
-                return record
-    return None
+def _half_deleted(repository: Repository) -> list[Record]:
+    """What deletes of this name left standing: the last one's, and any that was cut."""
+    pages = repository.store.list(CLAIM, "")
+    claims = (record for page in pages for record in page)
+    return [claim for claim in claims if claim.value.get("deleted") == repository.url.name]
 
 
 def _delete_rest(repository: Repository, marker: Record) -> None:

@@ -18,8 +18,8 @@ from git_knotless.storage.store import Record
 _LAST = "~"
 # A host that listed this many keys in descending order, and no other, lists in that order.
 _ORDER_PROVEN = 50
-# 1,000,000 records of one kind in an account: no repository we read is near that.
-_MOST_PAGES = 10_000
+# 200,000 records of one kind in an account: no repository we read is near that.
+_MOST_PAGES = 2_000
 
 
 class UnreadableListing(KnotlessError):
@@ -41,6 +41,7 @@ class _Listing:
     read: ReadPage
     prefix: str
     ascending: bool
+    host: str
     seen: set[str] = field(default_factory=set)
 
     def pages(self) -> Iterator[Sequence[Record]]:
@@ -55,7 +56,7 @@ class _Listing:
             if not page.records or page.cursor is None or not self._inside(page.records[-1].rkey):
                 return
             cursor = page.cursor
-        raise UnreadableListing("the host's listing does not end")
+        raise UnreadableListing(f"{self.host}: the listing of its records does not end")
 
     def _goes_on(self, page: Page, cursor: str) -> bool:
         keys = [cursor, *(record.rkey for record in page.records)]
@@ -79,7 +80,7 @@ class _Listing:
                 break
             cursor = page.cursor
             cursors.add(cursor)
-        raise UnreadableListing("the host's listing does not end")
+        raise UnreadableListing(f"{self.host}: the listing of its records does not end")
 
     def _passed(self, keys: Sequence[str]) -> bool:
         if len(keys) < _ORDER_PROVEN or keys[-1] >= self.prefix:
@@ -97,15 +98,17 @@ class _Listing:
             yield new
 
 
-def under(prefix: str, read: ReadPage, *, newest_first: bool = False) -> Iterator[Sequence[Record]]:
-    """Pages of the records under `prefix`, each record once, no page empty.
+def under(
+    prefix: str, read: ReadPage, *, newest_first: bool = False, host: str = ""
+) -> Iterator[Sequence[Record]]:
+    """Pages of the records under `prefix`, each record once, no page empty. `host` is for errors.
 
     In key order from a host that seeks, newest first where asked for; from another host in
     whatever order it lists.
     """
-    return _Listing(read, prefix, not newest_first).pages()
+    return _Listing(read, prefix, not newest_first, host).pages()
 
 
-def everything(read: ReadPage) -> Iterator[Sequence[Record]]:
+def everything(read: ReadPage, *, host: str = "") -> Iterator[Sequence[Record]]:
     """Every record of a collection, newest first from a host that orders them."""
-    return _Listing(read, "", ascending=False)._all()
+    return _Listing(read, "", ascending=False, host=host)._all()

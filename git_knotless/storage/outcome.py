@@ -34,6 +34,7 @@ _LOOKS = 4  # at a receipt, while the host does not answer
 REFUSALS = (AuthRefused, BlobNotFound, InvalidSwap, PayloadTooLarge, RateLimited)
 _FORBIDDEN = 403
 _CLIENT_FAULTS = range(400, 500)
+_INTERNAL = 500
 
 
 class Sent(Enum):
@@ -66,59 +67,124 @@ def send(store: RecordStore, batch: Batch, *, stale: Callable[[], bool]) -> Sent
     """Send `batch` up to three times, until it is known what became of it.
 
     `stale` reads again what the batch rests on, before another sending: whether it has moved,
-    so that no sending can land. Refusals that name themselves are raised.
+    so that no sending can land. A refusal that names itself is raised, unless an earlier
+    sending may still be under way; whatever ends us then says that it is not known.
     """
-    for attempt in range(1, SENDINGS + 1):
+    sending = _Sending(store, batch)
+    for attempt in range(SENDINGS):
+        if attempt:
+            time.sleep(_PAUSE * attempt * (1 + random.random()))
         try:
-            return _checked(batch, store.apply(batch.writes))
-        except REFUSALS:
+            results = store.apply(batch.writes)
+        except KnotlessError as error:
+            sent = sending.failed(error, stale)
+            if sent is not None:
+                return sent
+        else:
+            return _checked(batch, results)
+    raise sending.given_up()
+
+
+@dataclass(slots=True)
+class _Sending:
+    """What is known of a batch between its sendings. `unclear`: one may land yet."""
+
+    store: RecordStore
+    batch: Batch
+    unclear: bool = False
+    error: KnotlessError | None = None
+
+    def failed(self, error: KnotlessError, stale: Callable[[], bool]) -> Sent | None:
+        """Whether the batch landed or lost, None to send it again; raises when that is no use."""
+        self.error = error
+        named = _is_named(error)
+        if named and not self.unclear:
+            raise error
+        self.unclear |= _may_land_yet(error)
+        try:
+            sent = self._receipt_says() or self._moved(stale)
+        except AtprotoError as trouble:
+            raise self._unknown() from trouble
+        if sent is None and (named or _is_final(error)):
+            raise self.given_up()
+        return sent
+
+    def _moved(self, stale: Callable[[], bool]) -> Sent | None:
+        """None where the batch can still land; else what its receipt says by then."""
+        try:
+            if not stale():
+                return None
+        except AtprotoError:
             raise
-        except AtprotoError as error:
-            if _forbidden(error):
-                raise
-            sent = _receipt_says(store, batch, error)
-            if sent is not None or stale():
-                return sent or Sent.LOST
-            if attempt == SENDINGS or _is_final(error):
-                raise HostRefused(f"the host did not take the write: {error.message}") from error
-        time.sleep(_PAUSE * attempt * (1 + random.random()))
-    raise AssertionError("the last sending returns or raises")
+        except KnotlessError:  # it is gone, or not to be written to any more
+            if self._receipt_says() is Sent.LANDED:
+                return Sent.LANDED
+            raise
+        return self._receipt_says() or Sent.LOST
+
+    def given_up(self) -> KnotlessError:
+        if self.unclear:
+            return self._unknown()
+        return HostRefused(f"the host did not take the write: {self._words}")
+
+    def _receipt_says(self) -> Sent | None:
+        """None when the receipt is not there, as only the host can say."""
+        for attempt in range(_LOOKS):
+            try:
+                record = self.store.get(CLAIM, self.batch.receipt)
+            except AtprotoError:
+                if attempt == _LOOKS - 1:
+                    raise
+                time.sleep(_PAUSE * 2**attempt)
+                continue
+            if record is None:
+                return None
+            return Sent.LANDED if record.value.get("nonce") == self.batch.nonce else Sent.LOST
+        raise AssertionError("the last look returns or raises")
+
+    def _unknown(self) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"it is not known whether the host took the write: {self._words}",
+            hint="run the command again: it reads what is there first",
+        )
+
+    @property
+    def _words(self) -> str:
+        return self.error.message if self.error else ""
 
 
-def _forbidden(error: AtprotoError) -> bool:
-    return isinstance(error, XrpcError) and error.status == _FORBIDDEN
+def _is_named(error: KnotlessError) -> bool:
+    """A refusal that says which it is, the host's or our own: this was not carried out."""
+    forbidden = isinstance(error, XrpcError) and error.status == _FORBIDDEN
+    return forbidden or isinstance(error, REFUSALS) or not isinstance(error, AtprotoError)
 
 
-def _is_final(error: AtprotoError) -> bool:
+def _is_final(error: KnotlessError) -> bool:
     """A fault of the request is the same however often it is sent."""
     return isinstance(error, XrpcError) and error.status in _CLIENT_FAULTS
 
 
-def _receipt_says(store: RecordStore, batch: Batch, error: AtprotoError) -> Sent | None:
-    """Whether `batch` landed; None when its receipt is not there, as only the host can say."""
-    for attempt in range(_LOOKS):
-        try:
-            record = store.get(CLAIM, batch.receipt)
-        except AtprotoError:
-            time.sleep(_PAUSE * 2**attempt)
-            continue
-        if record is None:
-            return None
-        return Sent.LANDED if record.value.get("nonce") == batch.nonce else Sent.LOST
-    raise OutcomeUnknown(
-        f"the host stopped answering, and it is not known whether it took the write: "
-        f"{error.message}",
-        hint="run the command again: it reads what is there first",
-    ) from error
+def _may_land_yet(error: KnotlessError) -> bool:
+    """No answer, or one by somebody in between: the host may be at it still.
+
+    500 is the host's own word that it is done with it, as is whatever finds fault.
+    """
+    if isinstance(error, XrpcError):
+        return error.status > _INTERNAL
+    return isinstance(error, AtprotoError)
 
 
 def _checked(batch: Batch, results: Sequence[str]) -> Sent:
-    """A create that came back as anything else overwrote a record: two writers both won."""
+    """A create that came back as an update overwrote a record, and so did two writers win.
+
+    An update that came back as a create brought a record back: what guards a batch was gone.
+    """
     for write, result in zip(batch.writes, results, strict=True):
-        if write.action == "create" and not result.endswith("#createResult"):
+        if not result.endswith(f"#{write.action}Result"):
+            did = "overwrote" if write.action == "create" else "brought back"
             raise HostOverwrites(
-                f"the host overwrote {write.collection}/{write.rkey}, which another writer had "
-                "just created: it cannot keep a repository safe",
+                f"the host {did} {write.collection}/{write.rkey}, which another writer had just "
+                "changed: it cannot keep a repository safe",
                 hint="move the account to another host, and push again",
             )
     return Sent.LANDED

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from git_knotless.atproto.syntax import Rkey, tid
+from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import Stamp
 from git_knotless.storage.git import Git
 from git_knotless.storage.packs_in import remember
@@ -13,10 +14,16 @@ from git_knotless.storage.packs_out import OutgoingPack
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.records import PackRecord, prefix_of
 from git_knotless.storage.repositories import Repository
+from git_knotless.storage.shallow import refuse_holes
 from git_knotless.storage.snapshot import Snapshot
 
 _MOST_HINTS = 64  # tips, or bases, named in a pack's record
+_MOST_UPLOADS = 3  # of one pack after the first
 _CLOCK_IDS = 1024  # of a TID: two pushers in one microsecond
+
+
+class BlobsLost(KnotlessError):
+    """The host does not keep a blob until the record that names it comes."""
 
 
 class Parcel:
@@ -34,7 +41,8 @@ class Parcel:
         self._epoch: int | None = None
         self._tips: list[str] = []
         self._bases = frozenset[str]()
-        self._landed = False
+        self._landed_at: int | None = None  # the epoch; at a later one it may have been pruned
+        self._uploads = 0
 
     def __enter__(self) -> Self:
         return self
@@ -52,22 +60,28 @@ class Parcel:
         bases = frozenset(snapshot.live.values())
         if not self._serves(snapshot, tips, bases):
             self._build(snapshot, tips, bases)
-        if self._pack is None or self._landed:
+        if self._pack is None or self._landed_at == snapshot.repo.epoch:
             return None
         return self._record(self._pack, snapshot, stamp)
 
     def landed(self, record: PackRecord) -> None:
         """The pack is on the host: nothing of it need be sent, or fetched, again."""
-        self._landed = True
+        self._landed_at = record.epoch
         remember(self._git, record.repo, record.rkey)
 
     def upload_again(self) -> None:
+        """For blobs that the host has lost, again and again or not."""
+        self._uploads += 1
+        if self._uploads > _MOST_UPLOADS:
+            raise BlobsLost("the host loses what is uploaded to it before it can be named")
         if self._pack is not None:
             self._pack.upload_again()
 
     def _serves(self, snapshot: Snapshot, tips: Sequence[str], bases: frozenset[str]) -> bool:
         if self._epoch is None or not set(tips) <= set(self._tips):
             return False
+        if self._landed_at is not None:
+            return snapshot.repo.epoch == self._landed_at
         return snapshot.repo.epoch == self._epoch or self._bases <= bases
 
     def _build(self, snapshot: Snapshot, tips: list[str], bases: frozenset[str]) -> None:
@@ -75,6 +89,7 @@ class Parcel:
         self._epoch, self._tips, self._bases = snapshot.repo.epoch, tips, bases
         if set(tips) <= bases:
             return
+        refuse_holes(self._git, tips, bases)
         store = self._repository.store
         self._pack = OutgoingPack.build(
             self._git,
@@ -108,4 +123,4 @@ class Parcel:
     def _close(self) -> None:
         if self._pack is not None:
             self._pack.close()
-        self._pack, self._landed = None, False
+        self._pack, self._landed_at = None, None

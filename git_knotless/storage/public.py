@@ -11,6 +11,7 @@ from git_knotless.atproto.errors import (
     RepoTakendown,
     XrpcError,
 )
+from git_knotless.atproto.hosts import host_of
 from git_knotless.atproto.identity import Identity
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.atproto.xrpc import Auth, Client
@@ -52,7 +53,10 @@ class PublicStore:
         def read(cursor: str | None, ascending: bool) -> Page:  # noqa: FBT001 # a ReadPage
             return self._page(collection, cursor, ascending=ascending)
 
-        return under(prefix, read, newest_first=newest_first) if prefix else everything(read)
+        host = host_of(self._identity.pds)
+        if not prefix:
+            return everything(read, host=host)
+        return under(prefix, read, newest_first=newest_first, host=host)
 
     def _page(self, collection: str, cursor: str | None, *, ascending: bool) -> Page:
         try:

@@ -16,14 +16,13 @@ from git_knotless.storage.git import Git
 from git_knotless.storage.outcome import Sent, send
 from git_knotless.storage.parcel import Parcel
 from git_knotless.storage.progress import Progress
-from git_knotless.storage.refname import BRANCHES
+from git_knotless.storage.refname import BRANCHES, parents
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.shallow import refuse_holes
 from git_knotless.storage.snapshot import Snapshot
-from git_knotless.storage.updates import Move, Outcome, Update, judge
+from git_knotless.storage.updates import Move, Outcome, Update, cannot_stand, judge
 
 _READINGS = 12  # of the repository in one push: before each, somebody else's write landed
-_UPLOADS = 3  # of one pack, should the host lose its blobs before the batch that names them
 _ATOMIC = "atomic push failed"
 _LIKELY_DEFAULTS = ("main", "master", "trunk")
 
@@ -41,14 +40,16 @@ def push(
     atomic: bool = False,
     dry_run: bool = False,
     progress: Progress,
+    notify: Callable[[str], None],
 ) -> list[Outcome]:
     """Make `updates` of the repository that `snapshot` was read of, and say what became of each.
 
-    Raises `KnotlessError` where the push is refused or fails before any ref has moved.
+    `notify` gets a line for the person. Raises `KnotlessError` where the push is refused, or fails
+    before any ref has moved.
     """
     _check_allowed(repository, git, snapshot)
     with Parcel(repository, git, progress) as parcel:
-        pushing = _Push(repository, git, parcel, atomic)
+        pushing = _Push(repository, git, parcel, atomic, notify)
         return pushing.run(snapshot, updates, dry_run=dry_run)
 
 
@@ -69,15 +70,19 @@ class _Push:
     git: Git
     parcel: Parcel
     atomic: bool
+    notify: Callable[[str], None]
     outcomes: dict[str, str | None] = field(default_factory=dict)
     landed: list[Move] = field(default_factory=list)
 
     def run(self, snapshot: Snapshot, updates: Sequence[Update], *, dry_run: bool) -> list[Outcome]:
         moves = self._judge(snapshot, updates)
-        refuse_holes(self.git, _tips(moves), frozenset(snapshot.live.values()))
-        if moves and not dry_run:
+        if dry_run:
+            refuse_holes(self.git, _tips(moves), frozenset(snapshot.live.values()))
+        elif moves:
             with self._partly(moves):
                 self._land(snapshot, updates, moves)
+            with self._partly([]):
+                self._take_back()
         return [Outcome(update.name, self.outcomes.get(update.name)) for update in updates]
 
     def _judge(self, snapshot: Snapshot, updates: Sequence[Update]) -> list[Move]:
@@ -117,7 +122,6 @@ class _Push:
                 break
         else:
             self._refuse(moves, "others push too often to get in between: try again")
-        self._take_back_hidden()
 
     def _survivors(
         self, now: Snapshot, updates: Sequence[Update], moves: Sequence[Move]
@@ -134,21 +138,24 @@ class _Push:
 
     def _send_all(self, snapshot: Snapshot, moves: Sequence[Move]) -> Snapshot | None:
         """Send every batch. None once all have landed, else the repository as it is by now."""
-        if self.repository.too_old(snapshot):
-            return self._read_again(snapshot)
         stamp = new_stamp(snapshot, self.repository.store.clock_offset())
+        # Making and uploading it takes its time; how old the snapshot is counts after that.
         pack = self.parcel.packed(snapshot, _tips(moves), stamp)
-        planner = Planner(snapshot.repo, stamp, self._new_default(snapshot, moves))
-        batches = planner.plan(moves, pack)
+        default = self._new_default(snapshot, moves)
+        batches = Planner(snapshot.repo, stamp, default).plan(moves, pack)
         if self.atomic and len(batches) > 1:
             raise PushRefused(
                 f"{len(moves)} refs do not fit in one write: a host takes 200 records at a time",
                 hint="git push --no-atomic",
             )
         for batch in batches:
+            if self.repository.too_old(snapshot):
+                return self._read_again(snapshot)
             newest = self._send(snapshot, batch)
             if newest is not None:
                 return newest
+            if default is not None and batch is batches[0]:
+                self.notify(f"{default} is the default branch of {self.repository.url} now")
         return None
 
     def _send(self, snapshot: Snapshot, batch: PushBatch) -> Snapshot | None:
@@ -159,7 +166,14 @@ class _Push:
             newest.append(self._read_again(snapshot))
             return _moved(snapshot, newest[-1], batch.moves)
 
-        if self._sent(batch, stale) is Sent.LOST:
+        try:
+            sent = send(self.repository.store, batch.batch, stale=stale)
+        except BlobNotFound:
+            if batch.pack is None:
+                raise
+            self.parcel.upload_again()  # in other slices, maybe: the batch is made anew
+            return self._read_again(snapshot)
+        if sent is Sent.LOST:
             return newest[-1] if newest else self._read_again(snapshot)
         self.landed.extend(batch.moves)
         self.outcomes |= {move.name: None for move in batch.moves}
@@ -188,29 +202,42 @@ class _Push:
         _check_allowed(self.repository, self.git, now)
         return now
 
-    def _sent(self, batch: PushBatch, stale: Callable[[], bool]) -> Sent:
-        """`send`, with the pack's blobs uploaded again where the host has lost them since."""
-        for _ in range(_UPLOADS):
-            try:
-                return send(self.repository.store, batch.batch, stale=stale)
-            except BlobNotFound:
-                if batch.pack is None:
-                    raise
-                self.parcel.upload_again()
-        return send(self.repository.store, batch.batch, stale=stale)
+    def _take_back(self) -> None:
+        """A race can let `a` and `a/b` in side by side: whoever finds the other takes its own back.
 
-    def _take_back_hidden(self) -> None:
-        """A race can let `a` and `a/b` in side by side: whoever pushed the longer takes it back."""
+        Whichever landed later sees the other, and both may; but none that was accepted is hidden.
+        """
         created = [move for move in self.landed if move.new is not None and move.old is None]
         if not created:
             return
+        doubt = "pushed, but not known to stand: git ls-remote shows whether it does"
+        self._refuse(created, doubt)
         now = self.repository.snapshot()
-        for move in created:
-            blocker, ref = now.hidden.get(move.name), now.refs.get(move.name)
-            if blocker is None or ref is None or ref.target != move.new:
-                continue
-            self._send_all(now, [Move(move.name, ref, None)])
-            self.outcomes[move.name] = f"'{blocker}' exists; cannot create '{move.name}'"
+        lost = dict(_conflicts(created, now))
+        back = self.landed if self.atomic and lost else [m for m in created if m.name in lost]
+        words = {move.name: lost.get(move.name, _ATOMIC) for move in back}
+        raced = bool(back) and self._send_all(now, list(_reversals(back, now))) is not None
+        self.outcomes |= {move.name: None for move in created}
+        self.outcomes |= dict.fromkeys(words, doubt) if raced else words
+
+
+def _conflicts(created: Sequence[Move], now: Snapshot) -> Iterator[tuple[str, str]]:
+    """Of `created`, the names beside which another's stands that cannot, and why."""
+    mine = {move.name for move in created}
+    there = now.targets
+    for name in there:
+        for parent in parents(name):
+            if parent in there and (name in mine) != (parent in mine):
+                loser, winner = (name, parent) if name in mine else (parent, name)
+                yield loser, cannot_stand(loser, winner)
+
+
+def _reversals(landed: Sequence[Move], now: Snapshot) -> Iterator[Move]:
+    """Moves back to where the refs were, of those that nobody has moved since."""
+    for move in landed:
+        ref = now.refs.get(move.name)
+        if ref is not None and ref.target == move.new and ref.generation == move.generation + 1:
+            yield Move(move.name, ref, move.old)
 
 
 def _tips(moves: Sequence[Move]) -> list[str]:

@@ -11,6 +11,8 @@ TAGS = "refs/tags/"
 
 # Long enough for every name that a file system takes, short enough for hundreds in one batch.
 MAX_BYTES = 1000
+# Deeper than any tree of names that people make; each depth is looked at for one in the way.
+MAX_DEPTH = 64
 _FORBIDDEN = frozenset(" ~^:?*[\\\x7f") | {chr(code) for code in range(0x20)}
 
 
@@ -20,7 +22,8 @@ def is_ref_name(name: str) -> bool:
         return False
     if _FORBIDDEN.intersection(name) or not _is_text(name):
         return False
-    return all(_is_component(part) for part in name.split("/"))
+    parts = name.split("/")
+    return len(parts) <= MAX_DEPTH and all(map(_is_component, parts))
 
 
 def _is_component(part: str) -> bool:

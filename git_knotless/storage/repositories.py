@@ -20,6 +20,7 @@ from git_knotless.storage.store import RecordStore
 from git_knotless.storage.url import RepoUrl
 
 CLAIM_GRACE = 86_400.0  # seconds that a claim stays at least (trust.md)
+_SECONDS_UNSURE = 2.0
 _READINGS = 8  # of a record that others rewrite at the same time
 
 
@@ -61,8 +62,12 @@ class Repository:
         return (now.key, now.epoch) != (old.key, old.epoch)
 
     def too_old(self, snapshot: Snapshot) -> bool:
-        """Whether claims may be gone since `snapshot`: half their grace, or the clock was set."""
-        return not 0 <= time.time() - snapshot.taken <= self.claim_grace / 2
+        """Whether claims may be gone since `snapshot`: half their grace, by the host's clock.
+
+        That is known to a second; a time before the snapshot's is a clock that was set.
+        """
+        age = time.time() + self.store.clock_offset() - snapshot.taken
+        return not -_SECONDS_UNSURE <= age <= self.claim_grace / 2
 
 
 def repositories(store: RecordStore) -> Iterator[RepoRecord]:

@@ -10,8 +10,10 @@ from git_knotless.storage.refname import blocker_of
 from git_knotless.storage.store import Record, RecordStore
 from git_knotless.storage.url import RepoUrl, without_git
 
-# What one repository may hold: more is a host that makes refs up.
+# What one repository may hold: more is a host that makes refs up. So many are some 60 MB here.
 MAX_REFS = 100_000
+_MAX_NAMES = 10_000_000  # bytes of all their names
+_MAX_BAD = 10_000  # records that are not refs of the repository
 # The object formats that this version reads.
 _FORMATS = frozenset({"sha1"})
 
@@ -32,7 +34,12 @@ class Snapshot:
     repo: RepoRecord
     refs: Mapping[str, RefRecord]
     hidden: Mapping[str, str]
-    taken: float  # seconds since the epoch, by this machine's clock
+    taken: float  # unix time, by the host's clock
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Where each ref that is not deleted points, the hidden ones included."""
+        return {n: ref.target for n, ref in self.refs.items() if ref.target is not None}
 
     @property
     def live(self) -> dict[str, str]:
@@ -74,8 +81,9 @@ def _readable(record: Record, url: RepoUrl) -> RepoRecord:
 
 def read_snapshot(store: RecordStore, url: RepoUrl) -> Snapshot:
     """The repo record first, then the refs: a ref that moves in between is newer, never older."""
-    taken = time.time()
+    began = time.time()
     repo = find_repository(store, url)
+    taken = began + store.clock_offset()
     refs = read_refs(store, repo.key, url)
     return Snapshot(repo, refs, hidden_among(refs), taken)
 
@@ -83,17 +91,26 @@ def read_snapshot(store: RecordStore, url: RepoUrl) -> Snapshot:
 def read_refs(store: RecordStore, key: str, url: RepoUrl) -> dict[str, RefRecord]:
     """Every ref record that says what its key says; others are not refs of this repository."""
     refs: dict[str, RefRecord] = {}
+    bad = names = 0
     for page in store.list(REF, prefix_of(key)):
         for record in page:
-            try:
-                ref = RefRecord.from_record(record)
-            except BadRecord:
+            ref = _ref(record, key)
+            if ref is None:
+                bad += 1
                 continue
-            if ref.repo == key:
-                refs[ref.name] = ref
-        if len(refs) > MAX_REFS:
-            raise UnreadableRepository(f"{url}: more than {MAX_REFS} refs")
+            refs[ref.name] = ref
+            names += len(ref.name.encode())
+        if len(refs) > MAX_REFS or names > _MAX_NAMES or bad > _MAX_BAD:
+            raise UnreadableRepository(f"{url}: more refs than a repository may have ({MAX_REFS})")
     return refs
+
+
+def _ref(record: Record, key: str) -> RefRecord | None:
+    try:
+        ref = RefRecord.from_record(record)
+    except BadRecord:
+        return None
+    return ref if ref.repo == key else None
 
 
 def hidden_among(refs: Mapping[str, RefRecord]) -> dict[str, str]:

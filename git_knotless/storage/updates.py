@@ -72,18 +72,18 @@ def judge(
     snapshot: Snapshot, updates: Sequence[Update], objects: Objects
 ) -> tuple[list[Move], list[Outcome]]:
     """The moves to make, and the outcomes already known: refusals, and what changes nothing."""
-    live = snapshot.live
-    asked = {oid for u in updates for oid in (u.new, live.get(u.name)) if oid is not None}
-    judgement = _Judgement(snapshot, live, objects, objects.types(asked) if asked else {})
+    there = snapshot.targets
+    asked = {oid for u in updates for oid in (u.new, there.get(u.name)) if oid is not None}
+    judgement = _Judgement(snapshot, there, objects, objects.types(asked) if asked else {})
     moves: list[Move] = []
     outcomes: list[Outcome] = []
     for update in updates:
         error = judgement.error(update)
-        if error is not None or update.new == live.get(update.name):
+        if error is not None or update.new == there.get(update.name):
             outcomes.append(Outcome(update.name, error))
         else:
             moves.append(Move(update.name, snapshot.refs.get(update.name), update.new))
-    blocked = dict(_blocked(live, moves))
+    blocked = dict(_blocked(there, moves))
     outcomes += [Outcome(name, error) for name, error in blocked.items()]
     return [move for move in moves if move.name not in blocked], outcomes
 
@@ -91,12 +91,12 @@ def judge(
 @dataclass(frozen=True, slots=True)
 class _Judgement:
     snapshot: Snapshot
-    live: Mapping[str, str]
+    there: Mapping[str, str]
     objects: Objects
     types: Mapping[str, str | None]
 
     def error(self, update: Update) -> str | None:
-        old = self.live.get(update.name)
+        old = self.there.get(update.name)
         if not is_ref_name(update.name):
             return "funny refname"
         if update.lease is not Lease.NONE and update.lease != old:
@@ -143,15 +143,21 @@ class _Judgement:
         return refusal(rule, old, update.new, self.objects)
 
 
-def _blocked(live: Mapping[str, str], moves: Sequence[Move]) -> Iterator[tuple[str, str]]:
-    """Names that could not stand beside others once all the moves are made."""
-    after = live.keys() - {move.name for move in moves if move.new is None}
-    after |= {move.name for move in moves if move.new is not None}
-    new = {move.name for move in moves if move.new is not None} - live.keys()
+def _blocked(there: Mapping[str, str], moves: Sequence[Move]) -> Iterator[tuple[str, str]]:
+    """New names that could not stand beside others once all the moves are made, and why.
+
+    What is there stays; of two new ones, the shorter.
+    """
+    gone = {move.name for move in moves if move.new is None}
+    new = {move.name for move in moves if move.new is not None} - there.keys()
+    after = (there.keys() - gone) | new
     for name in after:
         blocker = blocker_of(name, after)
-        if blocker is None:
-            continue
-        # The one that is there stays; of two new ones, the shorter.
-        loser, winner = (name, blocker) if name in new else (blocker, name)
-        yield loser, f"'{winner}' exists; cannot create '{loser}'"
+        if blocker is not None and not new.isdisjoint((name, blocker)):
+            loser, winner = (name, blocker) if name in new else (blocker, name)
+            yield loser, cannot_stand(loser, winner)
+
+
+def cannot_stand(name: str, beside: str) -> str:
+    """git's words for a name that another one, shorter or longer, keeps from existing."""
+    return f"'{beside}' exists; cannot create '{name}'"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from git_knotless.atproto.errors import BlobNotFound, PayloadTooLarge, ServerFault
+from git_knotless.atproto.errors import BlobNotFound, HostUnreachable, PayloadTooLarge, ServerFault
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.storage.listing import Page, everything, under
 from git_knotless.storage.store import BlobBody, BlobRef, HostFacts, Record, Write
@@ -40,6 +40,7 @@ class Account:
     updates_create: bool = False
     blob_limit: int | None = 5 << 20
     page: int = 100
+    down: bool = False
     offset: float = 0.0
     records: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
@@ -51,6 +52,8 @@ class Account:
 
     def get(self, collection: str, rkey: Rkey) -> Record | None:
         self.requests.append(f"get {collection}")
+        if self.down:
+            raise HostUnreachable("down")
         with self.lock:
             value = self.records.get(collection, {}).get(rkey)
         return None if value is None else Record(rkey, value)
@@ -102,6 +105,8 @@ class Account:
             action = "update"
         if action != "create" and not exists and not self.updates_create:
             raise refusal(ServerFault)
+        if action == "update" and not exists:
+            action = "create"
         for blob in (write.value or {}).get("blobs", []):
             if blob["ref"]["$link"] not in self.blobs:
                 raise refusal(BlobNotFound, 400, "BlobNotFound")

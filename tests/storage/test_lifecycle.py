@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from git_knotless.atproto.errors import HostTimeout
+from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault
 from git_knotless.atproto.syntax import Rkey
-from git_knotless.storage import outcome
+from git_knotless.storage import creation, outcome
 from git_knotless.storage.creation import AlreadyExists, BadBranch, UnsafeHost, create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.records import CLAIM, REF, REPO, RefRecord, RepoRecord, epoch_rkey
@@ -14,7 +14,7 @@ from git_knotless.storage.repositories import Repository, edit, repositories
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write
 from git_knotless.storage.url import parse_url
-from tests.storage.account import Account
+from tests.storage.account import Account, refusal
 
 URL = parse_url("knotless://alice.test/repo")
 
@@ -87,6 +87,38 @@ def test_a_host_that_resurrects_is_said_to(host: Account) -> None:
     assert len(host.records[CLAIM]) == 1
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_host_that_could_not_be_asked_is_not_taken_for_safe(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(creation, "_PAUSE", 0.001)
+    host, asked = Account(creates_update=True), [0]
+
+    def busy(_: Sequence[Write]) -> None:
+        asked[0] += 1
+        if asked[0] > 1:
+            raise refusal(ServerFault if status == 503 else RateLimited, status, "Busy")
+
+    host.before = busy
+    with pytest.raises(UnsafeHost, match="could not be found out"):
+        create(host, URL)
+    assert host.records.get(REPO, {}) == {}
+
+
+def test_nothing_of_another_is_touched_while_the_host_is_proven(host: Account) -> None:
+    def meanwhile(_: Sequence[Write]) -> None:
+        host.before = lambda writes: None
+        other = parse_url("knotless://alice.test/other")
+        create(host, other)
+        theirs = Repository(other, host, writable=True)
+        edit(theirs, lambda repo: repo.changed(description="kept"))
+
+    host.before = meanwhile
+    create(host, URL)
+    assert [repo.name for repo in repositories(host)] == ["other", "repo"]
+    assert len(host.records[CLAIM]) == 2
+
+
 @pytest.mark.parametrize("branch", ["", "-x", "a..b", "a b", "x.lock", "é" * 200])
 def test_a_default_branch_that_none_can_be(host: Account, branch: str) -> None:
     with pytest.raises(BadBranch):
@@ -151,6 +183,23 @@ def test_a_delete_that_was_cut_is_finished(host: Account, repository: Repository
     host.after = lambda writes: None
     with pytest.raises(NoSuchRepository):
         repository.snapshot()
+    delete(repository)
+    assert not any(host.records.values())
+
+
+def test_one_that_was_cut_is_finished_with_the_next_of_its_name(
+    host: Account, repository: Repository
+) -> None:
+    _some_refs(host, repository.record(), 5)
+
+    def stop(_: Sequence[Write]) -> None:
+        raise KeyboardInterrupt
+
+    host.after = stop
+    with pytest.raises(KeyboardInterrupt):
+        delete(repository)
+    host.after = lambda writes: None
+    create(host, URL)
     delete(repository)
     assert not any(host.records.values())
 

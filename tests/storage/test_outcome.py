@@ -5,15 +5,18 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from git_knotless.atproto.errors import (
+    AuthRefused,
     BlobNotFound,
     HostTimeout,
     HostUnreachable,
+    PayloadTooLarge,
+    RateLimited,
     RecordAlreadyExists,
     ServerFault,
     XrpcError,
 )
 from git_knotless.atproto.syntax import Rkey
-from git_knotless.errors import KnotlessError
+from git_knotless.errors import KnotlessError, LoginNeeded
 from git_knotless.storage import outcome
 from git_knotless.storage.outcome import (
     Batch,
@@ -96,6 +99,17 @@ def test_what_it_rests_on_has_moved() -> None:
     assert host.requests.count("apply") == 1
 
 
+def test_it_landed_while_the_rest_was_read_again() -> None:
+    """The receipt was not there yet, and what the batch rests on has moved: by the batch."""
+    host = Account(before=failing(9, HostTimeout("no answer")))
+
+    def stale() -> bool:
+        host.records[CLAIM] = {KEY: {"nonce": "ours"}}
+        return True
+
+    assert send(host, batch(), stale=stale) is Sent.LANDED
+
+
 def test_three_times_and_no_more() -> None:
     host = Account(before=failing(9, refusal(ServerFault)))
     with pytest.raises(HostRefused):
@@ -117,6 +131,41 @@ def test_a_refusal_that_names_itself_is_believed() -> None:
     assert host.requests == ["apply"]
 
 
+UNCLEAR = [HostTimeout("no answer"), HostUnreachable("cut"), refusal(ServerFault, 502, "Bad")]
+
+
+@pytest.mark.parametrize("first", UNCLEAR)
+@pytest.mark.parametrize(
+    "then",
+    [
+        refusal(RateLimited, 429, "RateLimitExceeded"),
+        refusal(AuthRefused, 401, "AuthMissing"),
+        refusal(XrpcError, 403, "Forbidden"),
+        refusal(PayloadTooLarge, 413, "PayloadTooLarge"),
+        LoginNeeded("the login has ended"),
+        *UNCLEAR,
+    ],
+)
+def test_what_may_still_be_under_way_is_not_said_to_be_refused(
+    first: KnotlessError, then: KnotlessError
+) -> None:
+    errors = iter([first, then, then])
+
+    def fail(_: Sequence[Write]) -> None:
+        raise next(errors)
+
+    with pytest.raises(OutcomeUnknown):
+        send(Account(before=fail), batch(), stale=never)
+
+
+def test_a_reading_that_fails_leaves_it_open() -> None:
+    def stale() -> bool:
+        raise HostUnreachable("down")
+
+    with pytest.raises(OutcomeUnknown):
+        send(Account(before=failing(9, HostTimeout("no answer"))), batch(), stale=stale)
+
+
 def test_a_host_that_stops_answering_leaves_it_open() -> None:
     class Gone(Account):
         def get(self, collection: str, rkey: Rkey) -> Record | None:
@@ -125,6 +174,14 @@ def test_a_host_that_stops_answering_leaves_it_open() -> None:
     with pytest.raises(OutcomeUnknown) as caught:
         send(Gone(before=failing(9, HostTimeout("no answer"))), batch(), stale=never)
     assert caught.value.hint is not None
+
+
+def test_a_host_that_brings_back_is_found_out() -> None:
+    """What guards the batch was gone, and the host made it anew."""
+    host = Account(updates_create=True)
+    guard = Write("update", CLAIM, Rkey("guard"), {"nonce": "x"})
+    with pytest.raises(HostOverwrites):
+        send(host, Batch([guard, *batch().writes], KEY, "ours"), stale=never)
 
 
 def test_a_host_that_overwrites_is_found_out() -> None:

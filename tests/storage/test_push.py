@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from git_knotless.atproto.errors import BlobNotFound, HostTimeout, RateLimited, ServerFault
+from git_knotless.atproto.errors import (
+    BlobNotFound,
+    HostTimeout,
+    RateLimited,
+    ServerFault,
+)
 from git_knotless.errors import KnotlessError
 from git_knotless.storage import outcome
 from git_knotless.storage.creation import create
@@ -17,7 +22,7 @@ from git_knotless.storage.deletion import delete
 from git_knotless.storage.git import Git
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.push import push
-from git_knotless.storage.records import PACK, REF, REPO, PackRecord
+from git_knotless.storage.records import PACK, REF, REPO, PackRecord, RefRecord
 from git_knotless.storage.repositories import Repository, edit
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
 from git_knotless.storage.store import Record, Write
@@ -42,6 +47,7 @@ class Pusher:
         self.gitenv, self.path, self.host = gitenv, path, host
         self.repository = Repository(URL, host, writable=True)
         self.git = Git(path / ".git", env=gitenv.env)
+        self.told: list[str] = []
 
     def oid(self, revision: str) -> str:
         return self.gitenv.oid(self.path, revision)
@@ -56,6 +62,7 @@ class Pusher:
             read or self.repository.snapshot(),
             [self._update(spec) for spec in specs],
             progress=TextProgress(io.StringIO(), enabled=False),
+            notify=self.told.append,
             **options,
         )
         return {outcome.name: outcome.error for outcome in outcomes}
@@ -180,6 +187,7 @@ def test_the_only_branch_becomes_the_default(alice: Pusher, host: Account) -> No
     alice.push("main:refs/heads/trunk", "main:refs/tags/v1")
     snapshot = alice.repository.snapshot()
     assert (snapshot.repo.default_branch, snapshot.repo.epoch) == ("trunk", 2)
+    assert alice.told == [f"trunk is the default branch of {URL} now"]
     assert snapshot.head == "refs/heads/trunk"
     assert kinds(host.batches[0])[:3] == ["delete claim", "create claim", "update repo"]
     (pack,) = host.records[PACK].values()
@@ -383,24 +391,98 @@ def test_a_race_that_lets_both_in_side_by_side(alice: Pusher, host: Account) -> 
     assert alice.repository.snapshot().hidden == {}
 
 
-def test_the_shorter_one_of_such_a_race_stays(alice: Pusher, host: Account) -> None:
+def test_the_shorter_one_takes_itself_back_too(alice: Pusher, host: Account) -> None:
+    """The longer was accepted, and would be hidden."""
     a, ab = "refs/heads/a", "refs/heads/a/b"
     alice.push("main:refs/tags/v1")
     read = alice.repository.snapshot()
-    alice.push(f"main:{ab}")
-    assert alice.push(f"main:{a}", read=read) == {a: None}
-    assert alice.live() == {a: alice.oid("main"), "refs/tags/v1": alice.oid("main")}
-    assert alice.repository.snapshot().hidden == {ab: a}
+    assert alice.push(f"main:{ab}") == {ab: None}
+    assert alice.push(f"main:{a}", read=read) == {a: f"'{ab}' exists; cannot create '{a}'"}
+    assert alice.live() == {ab: alice.oid("main"), "refs/tags/v1": alice.oid("main")}
+
+
+def test_an_atomic_push_is_taken_back_whole(alice: Pusher, host: Account) -> None:
+    a, ab, old = "refs/heads/a", "refs/heads/a/b", "refs/heads/old"
+    alice.push(f"main~1:{old}")
+    read = alice.repository.snapshot()
+    alice.push(f"main:{a}")
+    got = alice.push(f"main:{ab}", f"main:{old}", "main:refs/heads/new", read=read, atomic=True)
+    assert got == {
+        ab: f"'{a}' exists; cannot create '{ab}'",
+        old: "atomic push failed",
+        "refs/heads/new": "atomic push failed",
+    }
+    assert alice.live() == {a: alice.oid("main"), old: alice.oid("main~1")}
+    assert alice.repository.snapshot().hidden == {}
+
+
+def test_one_that_cannot_be_looked_at_again_is_not_said_to_stand(
+    alice: Pusher, host: Account
+) -> None:
+    alice.push("main:refs/tags/v1")
+
+    def down(_: Sequence[Write]) -> None:
+        host.down = True
+
+    host.after = down
+    (error,) = alice.push("main:refs/heads/a").values()
+    assert error is not None
+    assert "not known" in error
+
+
+def test_a_hidden_ref_can_be_deleted(alice: Pusher, host: Account) -> None:
+    a, ab = "refs/heads/a", "refs/heads/a/b"
+    alice.push(f"main:{a}")
+    key = alice.repository.snapshot().repo.key
+    hidden = RefRecord(key, ab, alice.oid("main"), 1, "2026-01-02T03:04:05.678Z")
+    host.records[REF][hidden.rkey] = hidden.to_json()
+    assert alice.push(f":{ab}") == {ab: None}
+    assert alice.repository.snapshot().targets == {a: alice.oid("main")}
+
+
+def test_what_landed_at_an_earlier_epoch_is_brought_again(alice: Pusher, host: Account) -> None:
+    """The first batch lands, a prune drops its pack and moves the epoch, the second is lost."""
+    alice.push("main~2:refs/tags/v0")
+    names = [f"refs/heads/b{n}" for n in range(300)]
+
+    def prune(_: Sequence[Write]) -> None:
+        if len(host.records[REF]) > 10:
+            host.before = lambda writes: None
+            alice.push(*(f":{name}" for name in alice.live() if name != "refs/tags/v0"))
+            host.records[PACK].pop(max(host.records[PACK]))
+            change(alice, description="pruned")
+
+    host.before = prune
+    alice.push(*(f"main:{name}" for name in names))
+    assert set(_reached(alice, "main")) <= alice.objects()
+
+
+def test_a_shallow_clone_is_checked_against_what_it_is_built_on(
+    alice: Pusher, host: Account
+) -> None:
+    alice.push("main~1:refs/heads/base", "main^{tree}:refs/tags/v0")
+    shallow = alice.gitenv.root / "shallow"
+    alice.gitenv.git("clone", "-q", "--depth=2", f"file://{alice.path}", str(shallow))
+    bob = Pusher(alice.gitenv, shallow, host)
+
+    def meanwhile() -> None:
+        alice.push(":refs/heads/base")
+        change(alice, description="new")
+
+    host.before = once(meanwhile, host)
+    with pytest.raises(KnotlessError, match="shallow"):
+        bob.push("main:refs/heads/new")
 
 
 def test_another_object_format(gitenv: GitEnv, host: Account) -> None:
     create(host, URL)
+    host.batches.clear()
     path = gitenv.root / "sha256"
     gitenv.git("init", "-q", "--object-format=sha256", str(path))
     gitenv.commit(path)
     with pytest.raises(KnotlessError, match="sha256"):
         Pusher(gitenv, path, host).push(f"main:{MAIN}")
-    assert host.batches[1:] == []
+    assert host.batches == []
 
 
 def test_from_a_shallow_clone(alice: Pusher, host: Account) -> None:
@@ -420,6 +502,11 @@ def test_an_outcome_for_each_update_in_its_place(alice: Pusher) -> None:
     updates = [Update("HEAD", alice.oid("main")), Update(MAIN, alice.oid("main"))]
     progress = TextProgress(io.StringIO(), enabled=False)
     outcomes = push(
-        alice.repository, alice.git, alice.repository.snapshot(), updates, progress=progress
+        alice.repository,
+        alice.git,
+        alice.repository.snapshot(),
+        updates,
+        progress=progress,
+        notify=alice.told.append,
     )
     assert outcomes == [Outcome("HEAD", "funny refname"), Outcome(MAIN)]
