@@ -16,12 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.gitenv import GitEnv
-from tests.network import Account, Network, run_testnet
+from tests.network import Account, Network, run_sandbox, run_testnet
 
 
 @pytest.fixture(
     scope="session",
-    params=[pytest.param(run_testnet, id="testnet", marks=pytest.mark.testnet)],
+    params=[
+        pytest.param(run_sandbox, id="sandbox"),
+        pytest.param(run_testnet, id="testnet", marks=pytest.mark.testnet),
+    ],
 )
 def network(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

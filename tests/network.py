@@ -4,10 +4,11 @@ our code sees them."""
 import json
 import os
 import select
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -191,6 +192,18 @@ class Network:
         )
         return Account(on, made["did"], made["handle"], password, f"Bearer {made['accessJwt']}")
 
+    def mailed(self, account: Account, purpose: str) -> str:
+        """The token that the account's host mailed it: `plc_operation` or `delete_account`."""
+        assert self.data
+        number = self.hosts.index(account.host)
+        name = f"pds{number}.{account.did.replace(':', '_')}.{purpose}"
+        if (self.data / "mail").is_dir():
+            return (self.data / "mail" / name).read_text().strip()
+        with closing(sqlite3.connect(self.data / f"pds{number}" / "account.sqlite")) as database:
+            query = "SELECT token FROM email_token WHERE did = ? AND purpose = ?"
+            token: str = database.execute(query, (account.did, purpose)).fetchone()[0]
+        return token
+
     def admin(self, host: Host, nsid: str, body: Mapping[str, Any]) -> dict[str, Any]:
         auth = httpx.BasicAuth("admin", self.admin_password)
         return answer(host.http.post(f"{host.url}/xrpc/{nsid}", json=body, auth=auth))
@@ -205,14 +218,27 @@ def connect(described: Mapping[str, Any], data: Path | None = None) -> Iterator[
         yield Network(described["plc"], hosts, described["adminPassword"], data)
 
 
-@contextmanager
 def start_testnet(
     *options: str, env: Mapping[str, str] = ENVIRONMENT, stderr: int | None = None
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A scripts/testnet, ended with the block."""
+    return _started([str(TESTNET), *options], env, stderr)
+
+
+def start_sandbox(
+    *options: str, env: Mapping[str, str] = ENVIRONMENT, stderr: int | None = None
+) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A sandbox of ours, ended with the block."""
+    return _started(["-m", "git_knotless.sandbox", *options], env, stderr)
+
+
+@contextmanager
+def _started(
+    arguments: Sequence[str], env: Mapping[str, str], stderr: int | None
 ) -> Iterator[subprocess.Popen[str]]:
-    """A scripts/testnet, ended with the block; it ends by itself too when pytest is killed, as
-    its standard input is then closed."""
+    """It ends by itself too when pytest is killed, as its standard input is then closed."""
     with subprocess.Popen(
-        [sys.executable, TESTNET, *options],
+        [sys.executable, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -235,7 +261,7 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
     readable, _, _ = select.select([process.stdout], [], [], READY_WITHIN)
     line = process.stdout.readline() if readable else ""
     if not line:
-        raise RuntimeError(f"scripts/testnet is not ready (exit code {process.poll()})")
+        raise RuntimeError(f"the network is not ready (exit code {process.poll()})")
     described: dict[str, Any] = json.loads(line)
     return described
 
@@ -245,6 +271,17 @@ def run_testnet(*options: str, data: Path | None = None) -> Iterator[Network]:
     places: Sequence[str] = () if data is None else ("--dir", str(data))
     with (
         start_testnet("--json", *places, *options) as process,
+        connect(ready(process), data) as network,
+    ):
+        yield network
+
+
+@contextmanager
+def run_sandbox(*options: str, data: Path, pds: int = 2) -> Iterator[Network]:
+    """Beside the answers, `data` holds what its hosts mailed."""
+    places = ("--dir", str(data), "--pds", str(pds))
+    with (
+        start_sandbox("--json", *places, *options) as process,
         connect(ready(process), data) as network,
     ):
         yield network
