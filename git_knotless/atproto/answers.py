@@ -6,7 +6,7 @@ Limits on what is read, each with room to spare.
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -19,8 +19,16 @@ RECORD_LIMIT = 1024 * 1024  # hosts take 1,000,000 bytes of JSON in one call, so
 PAGE_LIMIT = 20_000_000  # 100 records with 48 KiB of pack each are 6.6 MB in base64
 ERROR_LIMIT = 64 * 1024  # a name and a sentence
 
+# What the values of an answer may take up beside its own bytes, whatever their host makes of them.
+_MOST_MEMORY = 100_000_000
+# At most, of an empty list (72 bytes), a member of an object with both its strings (250), …
+_BYTES_A_VALUE = 256
+# Python spends on each character of a text what the widest in it takes: 1 byte, 2 from U+0100 on,
+# 4 from U+10000 on, which UTF-8 spells with these first bytes and JSON with these escapes.
+_TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
+_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 # Half of a character, which JSON can spell and UTF-8 cannot: it would fail wherever it is written.
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # What moves a terminal's cursor or colours it, and what reverses its text.
 _UNPRINTABLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+"
@@ -32,10 +40,12 @@ _FIRST_MOMENT = 1_000_000_000
 
 def decode_json(data: bytes, host: str) -> Any:
     """JSON as the data model of atproto has it: UTF-8, no NaN; depth as Python's stack allows."""
+    if _memory_for(data) > _MOST_MEMORY:
+        raise BadAnswer(f"{host} answers with more than we could hold")
     try:
         value = json.loads(data.decode(), parse_constant=_refuse_constant)
-        if _SURROGATE.search(data):
-            json.dumps(value, ensure_ascii=False).encode()
+        if _FOUR_BYTES.search(data) and any(map(_SURROGATE.search, _texts(value))):
+            raise ValueError("half of a character")
     except (ValueError, RecursionError) as error:
         what = "HTML" if data[:512].lstrip()[:1] == b"<" else "something else than JSON"
         raise BadAnswer(f"{host} answers with {what}: is it an atproto host?") from error
@@ -100,10 +110,57 @@ def _error_of(answer: Answer) -> tuple[str, str]:
     return "", ""
 
 
+def visible(text: str) -> str:
+    """A host's words, harmless on a terminal."""
+    return _UNPRINTABLE.sub(" ", text)
+
+
+def one_line(text: str) -> str:
+    """The same, as few spaces as there are words."""
+    return " ".join(visible(text).split())
+
+
 def printable(text: str) -> str:
-    """A host's words, on one line and harmless on a terminal."""
-    clean = " ".join(_UNPRINTABLE.sub(" ", text).split())
+    """A host's words as part of a message."""
+    clean = one_line(text)
     return clean if len(clean) <= _LONGEST_TEXT else clean[: _LONGEST_TEXT - 1] + "…"
+
+
+def _memory_for(data: bytes) -> int:
+    """What decoding this takes at most, in bytes: once as one text, and once as its values."""
+    width = 4 if _FOUR_BYTES.search(data) else 2 if _TWO_BYTES.search(data) else 1
+    texts = 2 * width * len(data)
+    if texts + _BYTES_A_VALUE * _marks(data) <= _MOST_MEMORY:
+        return texts
+    return texts + _BYTES_A_VALUE * _values(data)
+
+
+def _marks(data: bytes) -> int:
+    """How many values there are at most: each follows one of these, but for the outermost."""
+    return sum(map(data.count, (b"[", b"{", b",")))
+
+
+def _values(data: bytes) -> int:
+    """The same, without the marks in strings; or how many strings, where that is too many."""
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    strings = bare.count(b'"') // 2
+    if strings * _BYTES_A_VALUE > _MOST_MEMORY:
+        return strings
+    return sum(map(_marks, bare.split(b'"')[::2]))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every string in it, also the names of members."""
+    stack = [value]
+    while stack:
+        match stack.pop():
+            case str(text):
+                yield text
+            case list(items):
+                stack.extend(items)
+            case dict(members):
+                yield from members
+                stack.extend(members.values())
 
 
 def _is_number(text: str) -> bool:

@@ -4,6 +4,7 @@ AtprotoError
   HostUnreachable       down, unknown to DNS, TLS refused, the connection dropped
   HostTimeout           no answer in time
   BadAnswer             not what was asked for: HTML, not JSON, too large, of another shape
+  CannotSend            what was to be sent is not what a request can carry
   TransferCancelled     our own Client was closed meanwhile
   HandleNotFound        nobody has the handle
   HandleUnresolved      whether anybody has it cannot be found out now
@@ -40,6 +41,10 @@ class HostTimeout(AtprotoError):
 
 
 class BadAnswer(AtprotoError):
+    pass
+
+
+class CannotSend(AtprotoError):
     pass
 
 

@@ -3,14 +3,16 @@
 import ipaddress
 import re
 from functools import lru_cache
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
-from git_knotless.atproto.syntax import InvalidSyntax
+from git_knotless.atproto.syntax import InvalidSyntax, is_handle
 
 _NAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9]"
     r"(?:[a-z0-9-]{0,61}[a-z0-9])?)*"
 )
+# What C libraries read as an IPv4 address, of one to four parts: 127.1, 2130706433, 0x7f.1
+_NUMBER = re.compile("[0-9]+|0x[0-9a-f]*")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -25,12 +27,12 @@ def parse_origin(text: str) -> str:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise InvalidSyntax(f"{text[:80]!a} is not the address of a host") from error
+        raise _no_address(text) from error
     name = f"[{host}]" if ":" in host else host
     origin = f"{parts.scheme}://{name}" + ("" if port is None else f":{port}")
     # Compared with what was handed over: urlsplit drops control characters, and more.
     if text.removesuffix("/").lower() != origin or parts.scheme not in _PORTS or not _is_host(host):
-        raise InvalidSyntax(f"{text[:80]!a} is not the address of a host")
+        raise _no_address(text)
     if parts.scheme == "http" and not is_loopback(host):
         raise InvalidSyntax(f"{text[:80]!a}: http is for loopback hosts only, use https")
     return origin.removesuffix(f":{_PORTS[parts.scheme]}")
@@ -38,8 +40,17 @@ def parse_origin(text: str) -> str:
 
 def origin_of(url: str) -> str:
     """The origin that a request for `url` goes to."""
-    parts = urlsplit(url)
-    return parse_origin(f"{parts.scheme}://{parts.netloc}")
+    return _origin(_split(url))
+
+
+def redirected(url: str, location: str) -> str:
+    """Where an answer of `url` leads to, by its Location."""
+    try:
+        target = urlsplit(urljoin(url, location))
+    except ValueError as error:
+        raise _no_address(location) from error
+    _origin(target)
+    return target._replace(fragment="").geturl()
 
 
 def host_of(origin: str) -> str:
@@ -57,15 +68,59 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def on_loopback(origin: str) -> bool:
-    return is_loopback(urlsplit(origin).hostname or "")
+def on_loopback(url: str) -> bool:
+    return is_loopback(_split(url).hostname or "")
+
+
+def is_public(origin: str) -> bool:
+    """Whether all of the internet may know the host by this name or address."""
+    host = _split(origin).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return is_handle(host)  # which keeps out `router`, `printer.local` and their like
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise _no_address(url) from error
+
+
+def _origin(parts: SplitResult) -> str:
+    return parse_origin(f"{parts.scheme}://{parts.netloc}")
 
 
 def _is_host(host: str) -> bool:
     if ":" in host:
-        try:
-            # Without "%": a zone would be part of the name, and is never needed for a host.
-            return "%" not in host and bool(ipaddress.IPv6Address(host))
-        except ValueError:
-            return False
-    return _NAME.fullmatch(host) is not None
+        return _is_ipv6(host)
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
+        return _is_ipv4(host)
+    # What a name under .localhost leads to is for each machine to say.
+    return _NAME.fullmatch(host) is not None and not host.endswith(".localhost")
+
+
+def _is_ipv4(host: str) -> bool:
+    """Four decimal numbers; not 0.0.0.0, which is this machine too."""
+    try:
+        return not ipaddress.IPv4Address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _is_ipv6(host: str) -> bool:
+    """In its shortest spelling, and no IPv4 address in disguise.
+
+    A zone would be part of the name, and is never needed for a host.
+    """
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    plain = address.ipv4_mapped is None and address.scope_id is None
+    return plain and not address.is_unspecified and str(address) == host
+
+
+def _no_address(text: str) -> InvalidSyntax:
+    return InvalidSyntax(f"{text[:80]!a} is not the address of a host")

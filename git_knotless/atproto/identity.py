@@ -24,7 +24,7 @@ from git_knotless.atproto.errors import (
     ServerFault,
     XrpcError,
 )
-from git_knotless.atproto.hosts import host_of, parse_origin
+from git_knotless.atproto.hosts import host_of, is_loopback, on_loopback, parse_origin
 from git_knotless.atproto.identity_cache import Document, IdentityCache, Naming
 from git_knotless.atproto.syntax import (
     Did,
@@ -140,9 +140,11 @@ class Resolver:
 
     def _document(self, did: Did, age: float, *, name: str) -> Document:
         known = self._cache.document(did)
-        if known and self._is_fresh(known.checked, age):
+        if known and self._is_fresh(known.checked, age) and self._may_name(did, known.pds):
             return known
         found = self._read_document(did, name)
+        if not self._may_name(did, found.pds):
+            raise NoPds(f"{name} has no usable host: {found.pds} is a host of this machine")
         self._cache.keep_document(did, found)
         return found
 
@@ -201,7 +203,7 @@ class Resolver:
         """Most names have no such host, or a web site that answers anything with a page."""
         with suppress(AtprotoError):
             text = self._client.get_text(f"https://{handle}/.well-known/atproto-did").strip()
-            return Did(text) if is_did(text) else None
+            return _did_of(text, handle) if is_did(text) else None
         return None
 
     def _read_document(self, did: Did, name: str) -> Document:
@@ -216,11 +218,15 @@ class Resolver:
         pds, claims = read_document(did, value, name=name)
         return Document(pds, claims, self._now())
 
+    def _may_name(self, did: Did, pds: str) -> bool:
+        """Only this machine's own directory has a say in where it is reached."""
+        return not on_loopback(pds) or on_loopback(self._document_url(did))
+
     def _document_url(self, did: Did) -> str:
         if did.startswith("did:plc:"):
             return f"{self._plc}/{did}"
         host = did.removeprefix("did:web:").replace("%3A", ":")
-        scheme = "http" if host.partition(":")[0] == "localhost" else "https"
+        scheme = "http" if _is_of_this_machine(did) else "https"
         return f"{scheme}://{host}/.well-known/did.json"
 
 
@@ -260,7 +266,17 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 def _did_of(value: Any, source: str) -> Did:
+    """`source` is an origin, or a handle that names it from afar."""
+    named = f"{host_of(source) or source} names"
     try:
-        return parse_did(value if isinstance(value, str) else "")
+        did = parse_did(value if isinstance(value, str) else "")
     except InvalidSyntax as error:
-        raise BadAnswer(f"{host_of(source) or source} names no account: {error.message}") from error
+        raise BadAnswer(f"{named} no account: {error.message}") from error
+    if _is_of_this_machine(did) and not on_loopback(source):
+        raise BadAnswer(f"{named} {did}, an account of this machine")
+    return did
+
+
+def _is_of_this_machine(did: Did) -> bool:
+    method, _, host = did.removeprefix("did:").partition(":")
+    return method == "web" and is_loopback(host.partition("%3A")[0])

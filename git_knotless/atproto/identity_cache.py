@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from git_knotless.atproto.files import replace_file
+from git_knotless.atproto.files import replace_cache
 from git_knotless.atproto.hosts import parse_origin
 from git_knotless.atproto.syntax import Did, Handle, parse_did, parse_handle
 from git_knotless.errors import KnotlessError
@@ -124,7 +124,7 @@ class IdentityCache:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._path, json.dumps({"version": 1, **entries}).encode(), durable=False)
+            replace_cache(self._path, json.dumps({"version": 1, **entries}).encode())
         except OSError:
             # The cache spares time; nothing may fail for want of it.
             self._path = None

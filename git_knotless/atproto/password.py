@@ -29,6 +29,10 @@ class LoginRefused(AtprotoError):
     """The password is wrong, or not enough."""
 
 
+class OtherHost(AtprotoError):
+    """A request that would carry a login to a host that it is not for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bearer:
     """A token that one host gave, and that no other host gets to see."""
@@ -38,7 +42,7 @@ class Bearer:
 
     def headers(self, _method: str, url: str, /) -> Mapping[str, str]:
         if origin_of(url) != self.origin:
-            raise AtprotoError(f"a login at {host_of(self.origin)} is not for {url}")
+            raise OtherHost(f"a login at {host_of(self.origin)} is not for {url}")
         return {"Authorization": f"Bearer {self.token}"}
 
     def renewed(self, _sent: Mapping[str, str], /) -> bool:
@@ -54,15 +58,18 @@ def login_with_password(client: Client, identity: Identity, password: str) -> Se
         if error.name == "AuthFactorTokenRequired":
             raise LoginRefused(
                 f"{host_of(identity.pds)} asks for a second factor",
-                hint="make an app password in the account's settings and log in with that",
+                hint="an app password, made in the account's settings there, needs none",
             ) from error
-        raise LoginRefused(f"wrong password for {identity.name}") from error
+        raise LoginRefused(
+            f"wrong password for {identity.name}",
+            hint=f"an app password is made in the account's settings at {host_of(identity.pds)}",
+        ) from error
     access, refresh = _tokens(answer, identity.did, identity.pds)
     return Session(identity.did, identity.handle, identity.pds, access, refresh)
 
 
 def logout(client: Client, store: SessionStore, session: Session) -> None:
-    """Forgotten here even when the host, which cannot be reached, still knows it."""
+    """Forgotten here in any case: raises AtprotoError where the host could not be told."""
     try:
         bearer = Bearer(session.pds, session.refresh)
         client.post(session.pds, "com.atproto.server.deleteSession", None, auth=bearer)

@@ -100,7 +100,7 @@ def list_records(
     }
     answer = client.get(host, "com.atproto.repo.listRecords", params, auth=auth, limit=PAGE_LIMIT)
     records = answer.get("records")
-    if not isinstance(records, list):
+    if not isinstance(records, list) or len(records) > limit:
         raise _misshapen(host, "a listing")
     return Page(
         tuple(_record(record, host, did, collection) for record in records),
@@ -111,13 +111,17 @@ def list_records(
 def apply_writes(
     client: Client, host: str, did: Did, writes: Sequence[Write], *, auth: Auth
 ) -> tuple[str, ...]:
-    """All or none, in one commit; the results' `$type`s. Sent once: see the claims of a push."""
+    """All or none, in one commit; the results' `$type`s.
+
+    Sent once, see the claims of a push; again only where the host has refused to look at it yet.
+    """
     answer = client.post(
         host,
         "com.atproto.repo.applyWrites",
         {"repo": did, "writes": [_write(write) for write in writes]},
         auth=auth,
         answer_within=WRITE_ANSWER_SECONDS,
+        patient=True,
     )
     results = answer.get("results")
     if not isinstance(results, list) or len(results) != len(writes):

@@ -21,6 +21,8 @@ READ_WINDOW = 30.0
 LOOKUP_WINDOW = 8.0
 # What a host may ask us to wait for without our asking the person who waits.
 LONGEST_WAIT = 60.0
+# A host that has let a try run for so long is not asked to do so twice more.
+_LONG_WAIT = 20.0
 _FIRST_DELAY = 0.25
 
 
@@ -33,6 +35,7 @@ class Patience:
     window: float = READ_WINDOW
     tries: int = TRIES
     started: float = field(default_factory=time.monotonic)
+    tried: float = field(default_factory=time.monotonic)  # when the last try began
 
     def after(self, error: AtprotoError) -> None:
         """Wait for the next try, or raise `error` when there is none."""
@@ -41,11 +44,15 @@ class Patience:
         if self.tries <= 0 or delay is None:
             raise error
         self.pause(delay)
+        self.tried = time.monotonic()
 
     def _delay(self, error: AtprotoError) -> float | None:
         if isinstance(error, RateLimited | ServerFault) and error.retry_after is not None:
             return self._asked_for(error.retry_after, error.host)
-        if not _may_pass(error) or time.monotonic() - self.started > self.window:
+        now = time.monotonic()
+        if not _may_pass(error) or now - self.started > self.window:
+            return None
+        if isinstance(error, HostTimeout) and now - self.tried > _LONG_WAIT:
             return None
         doubled = _FIRST_DELAY * 2.0 ** (TRIES - 1 - self.tries)
         # Jitter, so that the clients that one fault has hit do not come back all at once.

@@ -5,16 +5,16 @@ own with an `Auth` for `xrpc.Client`: `password.py` for app passwords.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from git_knotless.atproto.files import replace_file
+from git_knotless.atproto.files import discard, replace_file
 from git_knotless.atproto.hosts import parse_origin
 from git_knotless.atproto.syntax import Did, Handle, parse_did, parse_handle
-from git_knotless.errors import KnotlessError
+from git_knotless.errors import KnotlessError, LoginNeeded
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -27,6 +27,10 @@ _LOCK_SECONDS = 45.0
 
 class BadSession(KnotlessError):
     """A session file that cannot be used."""
+
+
+class DamagedSession(BadSession, LoginNeeded):
+    """A session file that holds no session any more: another login replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +60,19 @@ class Session:
 
 
 class SessionStore:
-    """The sessions in a directory of their own, which is made when the first is saved."""
+    """The sessions in a directory of their own, which is made when the first is saved.
 
-    def __init__(self, directory: Path) -> None:
+    `notify` gets a line for the person about each file that is left out.
+    """
+
+    def __init__(self, directory: Path, notify: Callable[[str], None] | None = None) -> None:
         self._directory = directory
+        self._notify = notify
+        self._left_out: set[Did] = set()
         self._locks: dict[Did, FileLock] = {}
 
     def load(self, did: Did) -> Session | None:
+        """Raises BadSession for a file that cannot be used, DamagedSession where a login helps."""
         path = self._path(did)
         try:
             _hide(path, 0o600)
@@ -70,16 +80,32 @@ class SessionStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise BadSession(f"{path} cannot be read: {error.strerror}") from error
+            raise _damaged(f"{path} cannot be read: {error.strerror}", did) from error
         session = _decode(data, path, did)
         if session.did != did:
-            raise BadSession(f"{path} is the session of another account, {session.did}")
+            raise _damaged(f"{path} is the session of another account, {session.did}", did)
         return session
 
+    def dids(self) -> list[Did]:
+        """The accounts that have a file, in the order of the files' names, readable or not."""
+        found: list[Did] = []
+        for path in sorted(self._directory.glob("did_*.json")):
+            with suppress(KnotlessError):
+                found.append(parse_did(path.stem.replace("_", ":")))
+        return found
+
     def all(self) -> list[Session]:
-        """Every session, in the order of their files' names."""
-        found = (self.load(did) for did in self._dids())
-        return [session for session in found if session is not None]
+        """Every session that can be read; of each other file `notify` hears once."""
+        return [session for did in self.dids() if (session := self._load_or_tell(did))]
+
+    def of_handle(self, handle: str) -> Session | None:
+        """The session that was begun under `handle`, whatever the other files hold."""
+        for did in self.dids():
+            with suppress(BadSession):
+                session = self.load(did)
+                if session is not None and session.handle == handle:
+                    return session
+        return None
 
     def save(self, session: Session) -> None:
         """On the disk when this returns, so that what a host gave only once is not lost."""
@@ -88,10 +114,10 @@ class SessionStore:
             replace_file(path, _encode(session), durable=True)
 
     def delete(self, did: Did) -> None:
-        """Also a session that cannot be read."""
-        if self._path(did).exists():
+        """Also a session that cannot be read, and what a save that was killed has left."""
+        if self._directory.exists():
             with self.lock(did), _writing(self._path(did)):
-                self._path(did).unlink(missing_ok=True)
+                discard(self._path(did))
 
     @contextmanager
     def lock(self, did: Did) -> Iterator[None]:
@@ -113,10 +139,14 @@ class SessionStore:
         finally:
             held.release()
 
-    def _dids(self) -> Iterator[Did]:
-        for path in sorted(self._directory.glob("did_*.json")):
-            with suppress(KnotlessError):
-                yield parse_did(path.stem.replace("_", ":"))
+    def _load_or_tell(self, did: Did) -> Session | None:
+        try:
+            return self.load(did)
+        except BadSession as error:
+            if self._notify is not None and did not in self._left_out:
+                self._left_out.add(did)
+                self._notify(f"{error.message}: left out (git knotless logout {did} removes it)")
+            return None
 
     def _path(self, did: Did) -> Path:
         return self._directory / f"{did.replace(':', '_')}.json"
@@ -157,7 +187,8 @@ def _decode(data: bytes, path: Path, did: Did) -> Session:
         value = json.loads(data)
         if value["version"] > VERSION or value["kind"] not in KINDS:
             raise BadSession(
-                f"{path} was written by a newer git-knotless", hint="update git-knotless"
+                f"{path} was written by a newer git-knotless",
+                hint="pip install --upgrade git-knotless",
             )
         handle = value.pop("handle")
         return Session(
@@ -180,7 +211,11 @@ def _decode(data: bytes, path: Path, did: Did) -> Session:
         RecursionError,
         KnotlessError,
     ) as error:
-        raise BadSession(f"{path} is damaged", hint=f"git knotless login {did}") from error
+        raise _damaged(f"{path} is damaged", did) from error
+
+
+def _damaged(message: str, did: Did) -> DamagedSession:
+    return DamagedSession(message, hint=f"git knotless login {did}")
 
 
 def token(value: object) -> str:

@@ -65,8 +65,17 @@ def is_handle(text: str) -> bool:
     return (
         _HANDLE.fullmatch(text) is not None
         and len(text) <= _HOST_LENGTH
-        and text.rpartition(".")[2] not in _RESERVED_TLDS
+        and _tld(text) not in _RESERVED_TLDS
     )
+
+
+def is_reserved(text: str) -> bool:
+    """What would be a handle, did it not end in what no handle ends in."""
+    return _HANDLE.fullmatch(text) is not None and _tld(text) in _RESERVED_TLDS
+
+
+def _tld(host: str) -> str:
+    return host.rpartition(".")[2]
 
 
 def is_nsid(text: str) -> bool:
@@ -96,7 +105,8 @@ def parse_handle(text: str) -> Handle:
     # Not str.lower alone: it folds the Kelvin sign and others into ASCII letters.
     handle = text.lower() if text.isascii() else text
     if not is_handle(handle):
-        raise InvalidSyntax(f"{_shown(text)} is not a handle")
+        why = f": .{_tld(handle)} is reserved" if is_reserved(handle) else ""
+        raise InvalidSyntax(f"{_shown(text)} is not a handle{why}")
     return Handle(handle)
 
 

@@ -8,8 +8,9 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 from git_knotless.atproto.errors import (
@@ -19,6 +20,7 @@ from git_knotless.atproto.errors import (
     TransferCancelled,
 )
 from git_knotless.atproto.hosts import host_of, on_loopback, origin_of
+from git_knotless.atproto.pace import Deadline, Pace
 
 # httpx's command line takes rich, click and pygments in with it, half of httpx's own start-up.
 if "httpx" not in sys.modules:
@@ -30,14 +32,18 @@ else:
     import httpx
 
 CONNECT_SECONDS = 10.0  # a host that is up takes a connection within a second or two
-READ_SECONDS = 30.0  # between two pieces of an answer, and before its first
+# Over all of a host's addresses and TLS: a network that loses IPv6 leaves time for IPv4.
+_ALL_CONNECT_SECONDS = 20.0
+# Until the headers of an answer are whole, and a window of its body.
+READ_SECONDS = 30.0
 # A batch of 200 writes was seen to queue for 25 s behind others, and an upload is answered only
 # once it is hashed and stored. Giving up early would leave the outcome of a write unknown.
 WRITE_ANSWER_SECONDS = 120.0
 # Between two pieces of what we send: a slow line drains its buffers slowly.
 SEND_SECONDS = 60.0
-# A whole answer, so that a host that drips bytes does not hold us for hours: 20 MB at 70 kB/s.
-ANSWER_SECONDS = 300.0
+# Bytes a second of an answer that is no blob, from its beginning: the slowest line on which a
+# person would wait for it, and the largest page is there in 41 minutes.
+_ANSWER_RATE = 8 * 1024
 # Node, which most PDSes run on, closes a connection idle for 5 s; one that it is about to close
 # must not be taken for the next request.
 _IDLE_SECONDS = 4.0
@@ -46,9 +52,12 @@ _IDLE_SECONDS = 4.0
 class Answer:
     """A response whose body is still to be read, either whole or piece by piece."""
 
-    def __init__(self, transport: "Transport", response: httpx.Response, origin: str) -> None:
+    def __init__(
+        self, transport: "Transport", response: httpx.Response, origin: str, pace: Pace
+    ) -> None:
         self._transport = transport
         self._response = response
+        self._pace = pace
         self.origin = origin
         self.host = host_of(origin)
         self.status = response.status_code
@@ -56,20 +65,26 @@ class Answer:
 
     def chunks(self) -> Iterator[bytes]:
         """The body as sent, before any Content-Encoding is undone."""
-        with self._transport.translated(self.host):
-            yield from self._response.iter_raw()
+        self._pace.await_body()
+        with self._transport.translated(self.host, late="is too slow: its answer does not end"):
+            for chunk in self._response.iter_raw():
+                self._pace.got(len(chunk))
+                taken = time.monotonic()
+                yield chunk
+                self._pace.rested(time.monotonic() - taken)
 
-    def read(self, limit: int, seconds: float = ANSWER_SECONDS) -> bytes:
+    def read(self, limit: int) -> bytes:
         """The body, of at most `limit` bytes; no compressed one makes us hold more than that."""
         unpack = _Unpacker(self.headers.get("content-encoding", ""), self.host)
-        ends = time.monotonic() + seconds
-        body = bytearray()
+        begun, sent, body = time.monotonic(), 0, bytearray()
         for chunk in self.chunks():
+            sent += len(chunk)
             body += unpack(chunk, limit + 1 - len(body))
-            if len(body) > limit:
+            # What is compressed may hold nothing, and never end.
+            if len(body) > limit or sent > 2 * limit:
                 raise BadAnswer(f"{self.host} answers with more than {limit:,} bytes")
-            if time.monotonic() > ends:
-                raise HostTimeout(f"{self.host} is too slow: no whole answer in {seconds:.0f} s")
+            if time.monotonic() - begun > self._pace.window + sent / _ANSWER_RATE:
+                raise HostTimeout(f"{self.host} is too slow: {sent:,} bytes of an answer by now")
         unpack.finish()
         return bytes(body)
 
@@ -97,10 +112,16 @@ class _Unpacker:
 
 
 class Transport:
-    """Connections, kept open and shared by threads. `inner` takes the network's place in tests."""
+    """Connections, kept open and shared by threads. `inner` takes the network's place in tests.
 
-    def __init__(self, inner: httpx.BaseTransport | None = None) -> None:
+    `window` is in seconds: how long an answer may take to begin, and then to get on.
+    """
+
+    def __init__(
+        self, inner: httpx.BaseTransport | None = None, *, window: float = READ_SECONDS
+    ) -> None:
         self._inner = inner
+        self._window = window
         self._lock = threading.Lock()
         self._clients: dict[str, httpx.Client] = {}
         self._sockets: WeakSet[socket.socket] = WeakSet()
@@ -116,12 +137,17 @@ class Transport:
         params: Mapping[str, Any] | None = None,
         headers: Mapping[str, str],
         content: bytes | Iterable[bytes] | None = None,
-        answer_within: float = READ_SECONDS,
+        answer_within: float | None = None,
     ) -> Iterator[Answer]:
         origin = origin_of(url)
-        client = self._client(url.partition(":")[0])
+        client = self._client(origin.partition(":")[0])
+        pace = Pace(answer_within or self._window, self._window)
+        connect = Deadline(_ALL_CONNECT_SECONDS, each=CONNECT_SECONDS)
         timeout = httpx.Timeout(
-            connect=CONNECT_SECONDS, read=answer_within, write=SEND_SECONDS, pool=READ_SECONDS
+            connect=cast(float, connect),  # a number to the socket, which is the one to use it
+            read=cast(float, pace),
+            write=SEND_SECONDS,
+            pool=READ_SECONDS,
         )
         with self.translated(host_of(origin)):
             request = client.build_request(
@@ -131,12 +157,12 @@ class Transport:
                 headers={"Accept-Encoding": _encoding(origin), **headers},
                 content=content,
                 timeout=timeout,
-                extensions={"trace": self._trace},
+                extensions={"trace": partial(self._trace, pace)},
             )
             response = client.send(request, stream=True)
         with closing(response):
             self._note_clock(origin, response.headers.get("date", ""))
-            yield Answer(self, response, origin)
+            yield Answer(self, response, origin, pace)
 
     def clock_offset(self, origin: str) -> float | None:
         """The host's clock minus ours in seconds, by its newest answer; None before the first."""
@@ -160,8 +186,8 @@ class Transport:
             client.close()
 
     @contextmanager
-    def translated(self, host: str) -> Iterator[None]:
-        """httpx's errors as ours."""
+    def translated(self, host: str, *, late: str = "does not answer") -> Iterator[None]:
+        """httpx's errors as ours; `late` is what a host does that does not keep the pace."""
         try:
             yield
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:
@@ -169,7 +195,7 @@ class Transport:
                 raise TransferCancelled("the transfer was given up") from error
             if isinstance(error, RuntimeError):
                 raise
-            raise _translate(error, host) from error
+            raise _translate(error, host, late) from error
 
     def _client(self, scheme: str) -> httpx.Client:
         with self._lock:
@@ -196,9 +222,11 @@ class Transport:
                 f"the proxy or the certificates that the environment names are of no use: {error}"
             ) from error
 
-    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """httpcore's word on every connection that it opens: its socket is what `close` ends."""
-        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
+    def _trace(self, pace: Pace, event: str, info: Mapping[str, Any]) -> None:
+        """httpcore's word on what it does. The socket of a connection is what `close` ends."""
+        if event == "http11.receive_response_headers.started":
+            pace.await_headers()
+        elif event.endswith(("connect_tcp.complete", "start_tls.complete")):
             opened = info["return_value"].get_extra_info("socket")
             if opened is not None:
                 with self._lock:
@@ -227,14 +255,14 @@ def _encoding(origin: str) -> str:
     return "identity" if on_loopback(origin) else "gzip"
 
 
-def _translate(error: Exception, host: str) -> Exception:
+def _translate(error: Exception, host: str, late: str) -> Exception:
     match error:
         case httpx.ConnectTimeout():
             return HostTimeout(
                 f"{host} cannot be reached: no connection in {CONNECT_SECONDS:.0f} s"
             )
         case httpx.TimeoutException():
-            return HostTimeout(f"{host} does not answer")
+            return HostTimeout(f"{host} {late}")
         case httpx.ConnectError() | httpx.ProxyError():
             return HostUnreachable(f"{host} cannot be reached: {_reason(error)}")
         case httpx.RemoteProtocolError() if not _is_cut(error):

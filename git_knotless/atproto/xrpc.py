@@ -1,8 +1,9 @@
 """XRPC: calling an atproto host. https://atproto.com/specs/xrpc
 
-A GET and an upload are sent again when the host is down, slow, failing or asks for a short wait.
+A GET and an upload are sent again when the host is down, failing or asks for a short wait.
 A POST is not, since only its caller can tell whether the first was carried out; but one refused
-for an expired token was not, and is sent once more with a new one.
+for an expired token was not, and is sent once more with a new one. One refused with a wait was
+not either, and is sent again where the caller is `patient`.
 """
 
 import math
@@ -10,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
-from urllib.parse import urljoin
 
 from git_knotless.atproto.answers import (
     DOCUMENT_LIMIT,
@@ -21,16 +21,24 @@ from git_knotless.atproto.answers import (
     encode_json,
     refuse,
 )
-from git_knotless.atproto.errors import AtprotoError, AuthRefused, BadAnswer
-from git_knotless.atproto.hosts import host_of, on_loopback, origin_of, parse_origin
+from git_knotless.atproto.errors import (
+    AtprotoError,
+    AuthRefused,
+    BadAnswer,
+    CannotSend,
+    RateLimited,
+)
+from git_knotless.atproto.hosts import (
+    host_of,
+    is_public,
+    on_loopback,
+    origin_of,
+    parse_origin,
+    redirected,
+)
 from git_knotless.atproto.retry import LOOKUP_WINDOW, READ_WINDOW, Patience
 from git_knotless.atproto.syntax import InvalidSyntax
-from git_knotless.atproto.transport import (
-    READ_SECONDS,
-    WRITE_ANSWER_SECONDS,
-    Answer,
-    Transport,
-)
+from git_knotless.atproto.transport import WRITE_ANSWER_SECONDS, Answer, Transport
 
 if TYPE_CHECKING:
     import httpx
@@ -128,10 +136,14 @@ class Client:
         body: Mapping[str, Any] | None,
         *,
         auth: Auth | None = None,
-        answer_within: float = READ_SECONDS,
+        answer_within: float | None = None,
         limit: int = RECORD_LIMIT,
+        patient: bool = False,
     ) -> dict[str, Any]:
-        """A procedure's answer, `{}` where it has none. A `body` of None sends no body at all."""
+        """A procedure's answer, `{}` where it has none. A `body` of None sends no body at all.
+
+        A `patient` one waits where the host says for how long, and is then sent again.
+        """
         url = _url(host, nsid)
         kind = {} if body is None else {"Content-Type": "application/json"}
         content = b"" if body is None else _encode(body, nsid)
@@ -146,6 +158,8 @@ class Client:
             ) as answer:
                 return _object(answer, nsid, limit, may_be_empty=True)
 
+        if patient:
+            return _authorized(partial(self._when_told, send), "POST", url, auth)
         return _authorized(send, "POST", url, auth)
 
     def upload(self, host: str, body: BlobBody, mime: str, *, auth: Auth) -> dict[str, Any]:
@@ -199,7 +213,7 @@ class Client:
             with self._http.exchange("GET", url, headers=headers) as answer:
                 if answer.status != 200:
                     refuse(answer, url.removeprefix(answer.origin), plain=True)
-                return answer.read(limit, READ_SECONDS)
+                return answer.read(limit)
 
         return self._patiently(send, LOOKUP_WINDOW, {})
 
@@ -213,7 +227,7 @@ class Client:
             headers = {"Accept-Encoding": "identity"}
             with self._http.exchange("GET", url, params=query, headers=headers) as answer:
                 if 300 <= answer.status < 400 and "location" in answer.headers:
-                    url, query = _redirected(url, answer), None
+                    url, query = _elsewhere(url, answer), None
                     continue
                 _check_blob(answer, limit)
                 for chunk in answer.chunks():
@@ -232,6 +246,16 @@ class Client:
             try:
                 return send(headers)
             except AtprotoError as error:
+                patience.after(error)
+
+    def _when_told(self, send: _Send[_T], headers: Mapping[str, str]) -> _T:
+        patience = Patience(self._pause, self._notify)
+        while True:
+            try:
+                return send(headers)
+            except RateLimited as error:
+                if error.retry_after is None:
+                    raise
                 patience.after(error)
 
 
@@ -268,7 +292,7 @@ def _encode(body: Mapping[str, Any], nsid: str) -> bytes:
     try:
         return encode_json(body)
     except (ValueError, RecursionError) as error:
-        raise AtprotoError(f"{nsid} cannot carry what it was given: {error}") from error
+        raise CannotSend(f"{nsid} cannot carry what it was given: {error}") from error
 
 
 def _exactly(body: BlobBody) -> Iterator[bytes]:
@@ -280,7 +304,7 @@ def _exactly(body: BlobBody) -> Iterator[bytes]:
             break
         yield chunk
     if sent != body.size:
-        raise AtprotoError("what is to be uploaded has changed meanwhile")
+        raise CannotSend("what is to be uploaded has changed meanwhile")
 
 
 def _check_blob(answer: Answer, limit: int) -> None:
@@ -293,13 +317,13 @@ def _check_blob(answer: Answer, limit: int) -> None:
         raise BadAnswer(f"{answer.host} answers with a blob that is too long")
 
 
-def _redirected(url: str, answer: Answer) -> str:
-    """Where a blob's host sends us; to this machine only from this machine."""
-    target = urljoin(url, answer.headers["location"])
+def _elsewhere(url: str, answer: Answer) -> str:
+    """Where a blob's host sends us: into our own network only from within it."""
     try:
-        origin = origin_of(target)
+        target = redirected(url, answer.headers["location"])
     except InvalidSyntax as error:
         raise BadAnswer(f"{answer.host} sends a blob to no host: {error}") from error
-    if on_loopback(origin) and not on_loopback(answer.origin):
-        raise BadAnswer(f"{answer.host} sends a blob to this machine")
+    origin = origin_of(target)
+    if not (origin == answer.origin or is_public(origin) or on_loopback(answer.origin)):
+        raise BadAnswer(f"{answer.host} sends a blob to {host_of(origin)}, which is not public")
     return target

@@ -444,3 +444,44 @@ def test_the_cache_stays_small(path: Path) -> None:
     assert path.stat().st_size < 50_000
     assert IdentityCache(path).naming(Handle("n0.test")) is None
     assert IdentityCache(path).naming(Handle("n299.test")) == Naming(Did(DID), 299.0)
+
+
+def test_only_a_directory_of_this_machine_names_hosts_of_it(world: World, path: Path) -> None:
+    plc = "https://plc.example.com"
+
+    def directory(request: httpx.Request) -> httpx.Response:
+        return json_answer(document(handle=None))
+
+    def resolver(plc_url: str) -> Resolver:
+        return Resolver(client_for(directory), plc_url=plc_url, cache=IdentityCache(path))
+
+    for _ in range(2):
+        with pytest.raises(NoPds, match=f"{PDS} is a host of this machine"):
+            resolver(plc).resolve(DID)
+        # Nor is it believed when it has been kept.
+        assert resolver(PLC).resolve(DID).pds == PDS
+
+
+def test_a_did_web_names_hosts_of_this_machine_from_this_machine_only(
+    world: World, resolver: Make
+) -> None:
+    did = "did:web:alice.example.com"
+    url = "https://alice.example.com/.well-known/did.json"
+    world.documents[url] = document(did, handle=None)
+    with pytest.raises(NoPds, match="is a host of this machine"):
+        resolver().resolve(did)
+
+
+def test_only_a_resolver_of_this_machine_names_accounts_of_it(world: World, resolver: Make) -> None:
+    did, handle = "did:web:localhost%3A8000", "alice.example.com"
+    world.documents["http://localhost:8000/.well-known/did.json"] = document(did, handle)
+    world.handles[handle] = did
+    assert resolver().resolve(handle).did == did
+    for base in ("https://resolver.example.com", "https://nobody.example.com"):
+        world.down = {"https://nobody.example.com"}
+        world.texts = {f"_atproto.{handle}": [f"did={did}"]}
+        with pytest.raises(HandleUnresolved):
+            resolver(base, ttl=0).resolve(handle)
+    world.texts, world.well_known = {}, {handle: did}
+    with pytest.raises(HandleUnresolved):
+        resolver("https://nobody.example.com", ttl=0).resolve(handle)

@@ -148,9 +148,11 @@ def test_a_login_that_fails_is_tried_once(
 ) -> None:
     if refusal is not None:
         pds.refusal[CREATE] = refusal
-    with pytest.raises(kind, match=words):
+    with pytest.raises(kind, match=words) as caught:
         login_with_password(client, IDENTITY, "wrong")
     assert pds.take() == [CREATE]
+    if isinstance(caught.value, LoginRefused):
+        assert "app password" in str(caught.value.hint)
 
 
 def test_a_live_session_costs_no_request(client: Client, pds: Pds, auth: Auth) -> None:

@@ -9,7 +9,17 @@ import pytest
 from git_knotless.atproto import repo
 from git_knotless.atproto.errors import BadAnswer, RecordNotFound
 from git_knotless.atproto.syntax import Did, Rkey
-from tests.atproto.fakes import DID, PDS, Body, Script, Token, client_for, json_answer, xrpc_error
+from tests.atproto.fakes import (
+    DID,
+    PDS,
+    Body,
+    Script,
+    Token,
+    Waits,
+    client_for,
+    json_answer,
+    xrpc_error,
+)
 
 ME = Did(DID)
 COLLECTION = "dev.knotless.ref"
@@ -96,6 +106,7 @@ def test_the_last_page(cursor: dict[str, Any]) -> None:
         {"records": {}},
         {"records": [7]},
         {"records": [stored("..")]},
+        {"records": [stored("k")] * 101},
         {"records": [], "cursor": 7},
         {"records": [], "cursor": "x" * 3000},
     ],
@@ -143,6 +154,16 @@ def test_apply_writes() -> None:
 def test_results_that_are_none(answer: dict[str, Any]) -> None:
     with client_for(Script([json_answer(answer)])) as client, pytest.raises(BadAnswer):
         repo.apply_writes(client, PDS, ME, WRITES, auth=Token())
+
+
+def test_a_batch_that_is_refused_for_a_while_is_sent_again() -> None:
+    waits = Waits()
+    limited = xrpc_error(429, "RateLimitExceeded", retry_after="7")
+    host = Script([limited, json_answer({"results": [{"$type": kind} for kind in KINDS]})])
+    with client_for(host, waits) as client:
+        assert repo.apply_writes(client, PDS, ME, WRITES, auth=Token()) == KINDS
+    assert len(waits.seconds) == 1
+    assert host.bodies[0] == host.bodies[1]
 
 
 def blob(**changed: Any) -> httpx.Response:

@@ -5,13 +5,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from git_knotless.atproto.sessions import BadSession, Session, SessionStore
+from git_knotless.atproto.sessions import BadSession, DamagedSession, Session, SessionStore
 from git_knotless.atproto.syntax import Did, Handle
+from git_knotless.errors import LoginNeeded
 from tests.atproto.fakes import DID, PDS
 
 ALICE = Session(Did(DID), Handle("alice.test"), PDS, "access", "refresh")
@@ -132,8 +134,48 @@ def test_a_damaged_session_says_what_to_do(
 def test_a_truncated_session_is_damaged(store: SessionStore, path: Path, size: int) -> None:
     store.save(ALICE)
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(BadSession, match="is damaged"):
-        store.all()
+    with pytest.raises(DamagedSession, match="is damaged"):
+        store.load(ALICE.did)
+
+
+DAMAGE = [
+    (lambda path: path.write_text("{"), "is damaged"),
+    (lambda path: path.write_text(json.dumps({"version": 2, "kind": "x"})), "newer git-knotless"),
+    (lambda path: (path.unlink(), path.mkdir()), "cannot be read: Is a directory"),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE)
+def test_one_that_cannot_be_read_is_in_nobody_elses_way(
+    directory: Path, path: Path, damage: Callable[[Path], Any], words: str
+) -> None:
+    told: list[str] = []
+    store = SessionStore(directory, told.append)
+    for session in (ALICE, WEB):
+        store.save(session)
+    damage(path)
+    assert store.load(WEB.did) == WEB
+    assert store.of_handle("alice.test") is None
+    assert told == []
+    assert store.all() == store.all() == [WEB]
+    assert store.dids() == [ALICE.did, WEB.did]
+    (line,) = told
+    assert words in line
+    assert f"git knotless logout {DID}" in line
+
+
+def test_a_session_is_found_by_the_handle_that_it_was_begun_under(store: SessionStore) -> None:
+    for session in (WEB, ALICE):
+        store.save(session)
+    assert store.of_handle("alice.test") == ALICE
+    assert store.of_handle("bob.test") is None
+
+
+def test_what_a_login_mends_is_a_login_that_is_missing(store: SessionStore, path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(LoginNeeded) as caught:
+        store.load(ALICE.did)
+    assert caught.value.hint == f"git knotless login {DID}"
 
 
 @pytest.mark.parametrize("text", ["[]", "7", "[" * 100_000, "\xff"])
@@ -150,8 +192,10 @@ def test_a_session_of_a_newer_version_is_left_alone(
 ) -> None:
     store.save(ALICE)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(BadSession, match="was written by a newer git-knotless"):
+    with pytest.raises(BadSession, match="was written by a newer git-knotless") as caught:
         store.load(ALICE.did)
+    assert not isinstance(caught.value, LoginNeeded), "a login would lose what the newer one knows"
+    assert caught.value.hint == "pip install --upgrade git-knotless"
 
 
 def test_a_session_under_anothers_name(store: SessionStore, path: Path, directory: Path) -> None:

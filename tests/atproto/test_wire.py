@@ -236,20 +236,128 @@ def test_endless_headers(client: Client) -> None:
         client.get(host.url, NSID)
 
 
-def test_an_answer_that_drips(client: Client) -> None:
-    """Each byte in time, and all of them never."""
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"
+
+
+def dripping(head: bytes, drop: bytes, every: float = 0.1) -> Serve:
+    """Each piece well within any time-out between two of them, and all of them never."""
 
     def serve(connection: Connection) -> None:
         connection.request()
-        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        connection.send(head)
         while True:
-            connection.send(b" ")
-            time.sleep(0.01)  # well within any time-out between two pieces
+            connection.send(drop)
+            time.sleep(every)  # the host is slow
 
-    with Server(serve) as host, closing(Transport()) as transport:
-        exchange = transport.exchange("GET", f"{host.url}/x", headers={})
-        with exchange as answer, pytest.raises(HostTimeout, match="too slow"):
-            answer.read(1000, 0.1)
+    return serve
+
+
+@pytest.fixture
+def hasty() -> Iterator[Transport]:
+    """Gives a host a second where others get half a minute."""
+    with closing(Transport(window=1)) as transport:
+        yield transport
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+        (b"", b"\r\n"),
+        (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"y"),
+    ],
+)
+def test_headers_that_drip(hasty: Transport, head: bytes, drop: bytes) -> None:
+    begun = time.monotonic()
+    with (
+        Server(dripping(head, drop)) as host,
+        pytest.raises(AtprotoError, match=r"^127\.0\.0\.1:\d+ does not answer") as caught,
+        hasty.exchange("GET", f"{host.url}/x", headers={}),
+    ):
+        pass
+    # Empty lines before an answer are no HTTP, and said so at once.
+    assert type(caught.value) in (HostTimeout, BadAnswer)
+    assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (HEAD, b" "),
+        (HEAD + bytes(10_000), b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+    ],
+)
+def test_a_body_that_drips(hasty: Transport, head: bytes, drop: bytes) -> None:
+    begun = time.monotonic()
+    with Server(dripping(head, drop)) as host:
+        for read in (lambda answer: answer.read(1_000_000), lambda answer: [*answer.chunks()]):
+            with (
+                hasty.exchange("GET", f"{host.url}/x", headers={}) as answer,
+                pytest.raises(HostTimeout, match=r"^127\.0\.0\.1:\d+ is too slow"),
+            ):
+                read(answer)
+    assert time.monotonic() - begun < 6
+
+
+def test_a_slow_line_is_enough_for_a_blob_but_not_for_long_answers(hasty: Transport) -> None:
+    """4 kB/s: more than the least rate, and less than what a person waits for."""
+    drop = b"." * 400
+    with Server(dripping(HEAD, drop)) as host:
+        with hasty.exchange("GET", f"{host.url}/x", headers={}) as answer:
+            begun, had = time.monotonic(), 0
+            for chunk in answer.chunks():
+                had += len(chunk)
+                if had > 6_000:
+                    break
+            assert time.monotonic() - begun > 1.2
+        with (
+            hasty.exchange("GET", f"{host.url}/x", headers={}) as answer,
+            pytest.raises(HostTimeout, match=r"is too slow: \d,\d{3} bytes of an answer by now"),
+        ):
+            answer.read(1_000_000)
+
+
+def test_an_answer_as_fast_as_a_person_waits_for(hasty: Transport) -> None:
+    def serve(connection: Connection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n")
+        for _ in range(20):
+            time.sleep(0.1)  # the host is slow
+            connection.send(b"." * 1000)
+
+    with Server(serve) as host, hasty.exchange("GET", f"{host.url}/x", headers={}) as answer:
+        assert len(answer.read(20_000)) == 20_000
+
+
+def test_a_reader_that_is_slow_is_not_the_hosts_fault(hasty: Transport) -> None:
+    def serve(connection: Connection) -> None:
+        connection.request()
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nPACK")
+        time.sleep(1.7)  # more than a window, less than what the reader takes and one
+        connection.send(b"more")
+
+    with Server(serve) as host, hasty.exchange("GET", f"{host.url}/x", headers={}) as answer:
+        chunks = answer.chunks()
+        assert next(chunks) == b"PACK"
+        time.sleep(1.5)  # the reader is slow
+        assert next(chunks) == b"more"
+
+
+def test_what_is_compressed_to_nothing_ends(client: Client) -> None:
+    """Empty blocks of deflate, for ever."""
+
+    def serve(connection: Connection) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9999999999\r\n\r\n"
+        connection.request()
+        connection.send(head + b"\x1f\x8b\x08\0\0\0\0\0\0\x03")
+        while True:
+            connection.send(b"\0\0\0\xff\xff" * 10_000)
+
+    with Server(serve) as host, pytest.raises(BadAnswer, match="more than 1,048,576 bytes"):
+        client.get(host.url, NSID)
 
 
 def test_a_blob_goes_on_where_it_was_cut(client: Client) -> None:

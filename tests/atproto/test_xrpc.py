@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from typing import Any
 
 import httpx
@@ -30,6 +31,7 @@ from git_knotless.atproto.errors import (
     XrpcError,
     how_long,
 )
+from git_knotless.atproto.retry import Patience
 from git_knotless.atproto.syntax import InvalidSyntax
 from tests.atproto.fakes import (
     PDS,
@@ -215,6 +217,58 @@ def test_an_error_that_is_endless_is_still_an_error() -> None:
         get(httpx.Response(500, content=b"x" * 1_000_000))
 
 
+# What would fill the memory.
+
+PAGE = 20_000_000
+
+
+def page(text: bytes, around: bytes = b'{"a":[%s0]}') -> bytes:
+    """As much of `text` as a page may hold."""
+    return around.replace(b"%s", text * ((PAGE - len(around)) // len(text)))
+
+
+TEXT = b'{"a":"%s"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "around"),
+    [
+        pytest.param(b"{},", b'{"a":[%s0]}', id="objects"),
+        pytest.param(b"[],", b'{"a":[%s0]}', id="lists"),
+        pytest.param(b'{"b":0},', b'{"a":[%s0]}', id="members"),
+        pytest.param(b"0,", b'{"a":[%s0]}', id="numbers"),
+        pytest.param(b'"bc",', b'{"a":[%s0]}', id="texts"),
+        pytest.param(b'{",,,":"[[["},', b'{"a":[%s0]}', id="marks in texts too"),
+        pytest.param(b"aaa,", b'{"a":["%s",' + b"{}," * 500_000 + b"0]}", id="hidden by a text"),
+        pytest.param(b'\\\\\\"', b'{"a":["%s",' + b"{}," * 500_000 + b"0]}", id="by escapes"),
+        pytest.param("é😀".encode(), TEXT, id="wide characters"),
+        pytest.param(b"x", b'{"a":"%s\\ud83d\\ude00"}', id="a wide character"),
+    ],
+)
+def test_an_answer_that_would_fill_the_memory(text: bytes, around: bytes) -> None:
+    with pytest.raises(BadAnswer, match="localhost:2583 answers with more than we could hold"):
+        get(httpx.Response(200, content=page(text, around)), limit=PAGE)
+
+
+@pytest.mark.parametrize(
+    ("text", "around"),
+    [
+        (b"x", TEXT),
+        (b",{[", TEXT),
+        (b'\\\\,\\"[', TEXT),
+        ("é,".encode(), TEXT),
+        ("世".encode(), TEXT),
+        (
+            b'{"uri":"at://a/b/c","value":{"a":0,"b":{"c":[1,2]},"d":"%s"}},' % (b"x" * 900),
+            b'{"a":[%s0]}',
+        ),
+    ],
+)
+def test_a_full_page_that_is_none_of_these(text: bytes, around: bytes) -> None:
+    sent = page(text, around)
+    assert get(httpx.Response(200, content=sent), limit=PAGE) == json.loads(sent)
+
+
 # Compression.
 
 
@@ -274,6 +328,54 @@ def test_a_post_is_not(fault: httpx.Response | Exception) -> None:
     with client_for(host) as client, pytest.raises(AtprotoError):
         client.post(PDS, POST, {})
     assert len(host.requests) == 1
+
+
+def test_a_patient_post_waits_where_it_is_told_how_long() -> None:
+    limited = xrpc_error(429, "RateLimitExceeded", retry_after="7")
+    waits, host = Waits(), Script([limited, limited, json_answer({"a": 1})])
+    with client_for(host, waits) as client:
+        assert client.post(PDS, POST, {"x": 1}, patient=True) == {"a": 1}
+    assert [int(seconds) for seconds in waits.seconds] == [7, 7]
+    assert waits.told == ["localhost:2583 asks us to wait 7 seconds"] * 2
+    assert host.bodies == [b'{"x":1}'] * 3
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *FAULTS[:-1],
+        xrpc_error(429, "RateLimitExceeded"),
+        xrpc_error(429, "RateLimitExceeded", retry_after="61"),
+        xrpc_error(503, "NotAvailable", retry_after="7"),
+    ],
+    ids=str,
+)
+def test_a_patient_post_is_not_sent_again_for_anything_else(
+    fault: httpx.Response | Exception,
+) -> None:
+    waits, host = Waits(), Script([fault, json_answer({})])
+    with client_for(host, waits) as client, pytest.raises(AtprotoError):
+        client.post(PDS, POST, {}, patient=True)
+    assert len(host.requests) == 1
+    assert not waits.seconds
+
+
+def test_a_long_patience_does_not_end_with_a_token() -> None:
+    limited = xrpc_error(429, "RateLimitExceeded", retry_after="50")
+    auth, host = Token(), Script([limited, xrpc_error(400, "ExpiredToken"), json_answer({"a": 1})])
+    with client_for(host) as client:
+        assert client.post(PDS, POST, {}, auth=auth, patient=True) == {"a": 1}
+    assert auth.renewals == 1
+
+
+def test_a_time_out_that_took_long_is_not_asked_for_again() -> None:
+    waits = Waits()
+    patience = Patience(waits.seconds.append, waits.told.append, window=math.inf)
+    patience.after(HostTimeout("slow"))
+    patience.tried -= 30
+    with pytest.raises(HostTimeout):
+        patience.after(HostTimeout("slow"))
+    assert len(waits.seconds) == 1
 
 
 @pytest.mark.parametrize(
@@ -475,7 +577,7 @@ def test_a_blob_that_is_gone() -> None:
 
 
 def redirect(location: str, status: int = 302) -> httpx.Response:
-    return httpx.Response(status, headers={"Location": location})
+    return httpx.Response(status, headers={"Location": location.encode()})
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -502,11 +604,29 @@ def test_redirects_of_blobs_are_followed(status: int) -> None:
         "file:///etc/passwd",
         "https://u:p@storage.example.com/a",
         "https://",
+        "http://[",
+        "https://[::1/",
+        "http://\u2100.com/",
+        "https://127.1/a",
+        "https://[::ffff:127.0.0.1]/a",
+        "https://10.0.0.1/a",
+        "https://169.254.169.254/latest",
+        "https://[fe80::1]/a",
+        "https://router/a",
     ],
 )
 def test_redirects_to_where_nobody_may_send_us(location: str) -> None:
     with pytest.raises(BadAnswer):
         blob(redirect(location), host="https://pds.example.com")
+
+
+def test_redirects_within_a_network_of_ones_own() -> None:
+    for host, location in (
+        ("https://10.0.0.1", "/a"),
+        (PDS, "http://localhost:9000/a"),
+        (PDS, "https://10.0.0.1/a"),
+    ):
+        assert blob(redirect(location), httpx.Response(200, content=b"PACK"), host=host) == b"PACK"
 
 
 def test_redirects_end() -> None:
