@@ -27,7 +27,7 @@ CAPABILITIES = (
 class Fetched(Protocol):
     """Objects that have come in: what keeps them from being pruned, and whether all are here.
 
-    `left_out` has a line for each record that could not be read.
+    `left_out` has a few lines on records that could not be read.
     """
 
     @property
@@ -48,6 +48,10 @@ class Service(Protocol):
         ...
 
     def fetch(self, wants: Sequence[str], options: Options) -> Fetched: ...
+
+    def is_shallow(self) -> bool:
+        """Whether history is cut off in the local repository."""
+        ...
 
     def resolve(self, sources: Sequence[str]) -> Mapping[str, str | None]:
         """The object id of each revision of the local repository; None for one it has not."""
@@ -89,7 +93,7 @@ class Conversation:
                         return
 
     def _option(self, name: str, value: str) -> None:
-        answer = set_option(self._options, name, value)
+        answer = set_option(self._options, name, value, is_shallow=self._service.is_shallow)
         self._options = answer.options
         self._warn(() if answer.warning is None else (answer.warning,))
         self._write(f"{answer.reply}\n".encode())

@@ -9,9 +9,10 @@ from git_knotless.helper.options import Options
 def lines(keeps: Sequence[Path], *, connected: bool, options: Options) -> Iterator[str]:
     """git takes one `lock` line, and removes that file; it warns of every further one.
 
-    It also warns of a `connectivity-ok` that it did not ask for.
+    A path that is not one plain line cannot be told. git also warns of a `connectivity-ok` that
+    it did not ask for.
     """
-    if keeps:
+    if keeps and str(keeps[0]).isprintable():
         yield f"lock {keeps[0]}"
     if connected and options.check_connectivity:
         yield "connectivity-ok"

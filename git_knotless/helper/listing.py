@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from git_knotless.helper.options import OBJECT_FORMAT, Options
 from git_knotless.helper.protocol import List
+from git_knotless.storage.brief import brief
 from git_knotless.storage.snapshot import Snapshot
 
 
@@ -21,7 +22,7 @@ def lines(snapshot: Snapshot, command: List, options: Options) -> Iterator[str]:
         yield f"{oid} {name}"
 
 
-def left_out(snapshot: Snapshot) -> Iterator[str]:
-    """A word for each ref that a race let in beside one that it cannot stand beside."""
-    for name, blocker in snapshot.hidden.items():
-        yield f"{name} is left out: it cannot stand beside {blocker}"
+def left_out(snapshot: Snapshot) -> list[str]:
+    """A few words on refs that a race let in, each beside one that it cannot stand beside."""
+    hidden = snapshot.hidden.items()
+    return brief([f"{name} is left out: it cannot stand beside {other}" for name, other in hidden])

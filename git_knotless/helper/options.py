@@ -6,7 +6,7 @@ for `filter`, since git takes `ok` as a promise to hand out what is missing late
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,13 +19,12 @@ OBJECT_FORMAT = "sha1"  # the only one that a repository can have so far
 _ABSENT = re.compile("0{40}|0{64}")  # git's way to say that a ref must not exist
 _LEASE = re.compile(r"(.+):([0-9a-f]{40}|[0-9a-f]{64})")
 
-# git says nothing itself when these are not supported.
-_NOT_HONOURED = {
-    "depth": "--depth is not honoured yet: everything is fetched",
-    "deepen-since": "--shallow-since is not honoured yet: everything is fetched",
-    "deepen-not": "--shallow-exclude is not honoured yet: everything is fetched",
-    "filter": "--filter is not honoured yet: everything is fetched",
-}
+_UNSHALLOW = str(0x7FFFFFFF)  # the depth that `git fetch --unshallow` asks for
+
+# git does not say what comes of it when these are not supported.
+_DEPTHS = {"depth": "--depth", "deepen-since": "--shallow-since", "deepen-not": "--shallow-exclude"}
+_EVERYTHING = "is not honoured yet: everything is fetched"
+_AS_SHALLOW = "is not honoured yet: history stays cut off where it is (git fetch --unshallow)"
 _NOBODY_ASKS = "push options are ignored: no server stands between this push and the account"
 
 
@@ -42,6 +41,7 @@ class Options:
     atomic: bool = False
     force: bool = False
     object_format: bool = False
+    unshallow: bool = False
     leases: Mapping[str, str | None] = field(default_factory=dict)
     push_options: tuple[str, ...] = ()
 
@@ -59,7 +59,10 @@ class Answer:
     warning: str | None = None
 
 
-def set_option(options: Options, name: str, value: str) -> Answer:
+def set_option(
+    options: Options, name: str, value: str, *, is_shallow: Callable[[], bool]
+) -> Answer:
+    """`is_shallow`: whether the repository that git is in has its history cut off."""
     if name in _FLAGS:
         return _set_flag(options, name, value)
     match name:
@@ -75,9 +78,15 @@ def set_option(options: Options, name: str, value: str) -> Answer:
             return Answer(options, "ok" if value in ("if-asked", "false") else "unsupported")
         case "object-format":
             return _set_object_format(options, value)
-        case "depth" if value == "0":
-            return Answer(options, "ok")  # as git says before it comes back for tags
-    return Answer(options, "unsupported", _NOT_HONOURED.get(name))
+        case "depth" if value in ("0", _UNSHALLOW):
+            # The first is what git says before it comes back for tags.
+            return Answer(replace(options, unshallow=value == _UNSHALLOW), "ok")
+        case "depth" | "deepen-since" | "deepen-not":
+            comes = _AS_SHALLOW if is_shallow() else _EVERYTHING
+            return Answer(options, "unsupported", f"{_DEPTHS[name]} {comes}")
+        case "filter":
+            return Answer(options, "unsupported", f"--filter {_EVERYTHING}")
+    return Answer(options, "unsupported")
 
 
 def _set_flag(options: Options, name: str, value: str) -> Answer:

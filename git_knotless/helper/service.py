@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from git_knotless.context import Context
 from git_knotless.errors import KnotlessError
 from git_knotless.helper.connect import EmptyRepository, empty_repository
+from git_knotless.helper.hangup import ended_with_git
 from git_knotless.helper.options import Options
 from git_knotless.helper.pin import Pin
 from git_knotless.helper.stderr import note, progress, warn
@@ -62,6 +63,7 @@ class Remote:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # git has moved its refs before it lets us go, or has left before it was told.
         for keep in self._keeps:
             keep.unlink(missing_ok=True)
 
@@ -91,16 +93,17 @@ class Remote:
 
         reading = self._read(for_push=False)
         self._check_format(reading)
-        taken = take(
-            self.git,
-            reading.repository.store,
-            reading.snapshot.repo.key,
-            wants,
-            progress=progress(options),
-            clone=options.cloning,
-        )
-        # git removes the one it is told of; it has moved its refs before it lets us go.
-        self._keeps += taken.keeps[1:]
+        with ended_with_git():
+            taken = take(
+                self.git,
+                reading.repository.store,
+                reading.snapshot.repo.key,
+                called(wants, reading.snapshot),
+                progress=progress(options),
+                clone=options.cloning,
+                unshallow=options.unshallow,
+            )
+            self._keeps += taken.keeps
         return taken
 
     def _check_format(self, reading: Reading) -> None:
@@ -111,6 +114,9 @@ class Remote:
                 f"{reading.repository.url} names its objects by {theirs}, "
                 f"and this repository by {ours}"
             )
+
+    def is_shallow(self) -> bool:
+        return self.git.is_shallow()
 
     def resolve(self, sources: Sequence[str]) -> Mapping[str, str | None]:
         return revisions(self.git, sources)
@@ -143,6 +149,15 @@ class Remote:
 
     def warn(self, text: str) -> None:
         warn(text)
+
+
+def called(wants: Sequence[str], snapshot: Snapshot) -> dict[str, list[str]]:
+    """Each of `wants` with the refs that point to it."""
+    refs: dict[str, list[str]] = {oid: [] for oid in wants}
+    for name, oid in snapshot.live.items():
+        if oid in refs:
+            refs[oid].append(name)
+    return refs
 
 
 def revisions(git: Git, names: Sequence[str]) -> dict[str, str | None]:

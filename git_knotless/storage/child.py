@@ -16,6 +16,12 @@ _PATIENCE = 2.0  # seconds between asking a command to end and ending it
 _LINES_KEPT = 20
 _LINE_KEPT = 500  # bytes of a line that are worth showing
 
+# The settings that decide what we read of git's files and answers, whatever the user's say.
+_SETTINGS = (
+    *("-c", "pack.indexVersion=2"),  # an index is read for its object ids
+    *("-c", "pack.packSizeLimit=0"),  # one pack is one file; no option says so
+)
+
 # git's own words, under LC_ALL=C, for what is no fault of the data.
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 
@@ -28,16 +34,20 @@ class NoSpace(KnotlessError):
     """Something could not be written, whatever it was."""
 
 
+def command(args: Sequence[str]) -> list[str]:
+    return ["git", *_SETTINGS, *args]
+
+
 def failure(args: Sequence[str], status: int, said: Sequence[str]) -> KnotlessError:
     """What a command that ended with `status` is to its caller; `said` are its lines on stderr."""
-    command = f"git {args[0]}"
+    name = f"git {args[0]}"
     if status == -signal.SIGXFSZ:
-        return NoSpace(f"no space left: {command} was stopped by the limit on a file's size")
+        return NoSpace(f"no space left: {name} was stopped by the limit on a file's size")
     if any(words in line for line in said for words in _NO_SPACE):
-        return NoSpace(f"no space left: {command} could not write")
+        return NoSpace(f"no space left: {name} could not write")
     if status < 0:
-        return GitError(f"{command} was ended by {signal.Signals(-status).name}")
-    return GitError(f"{command}: {_last_word(said) or f'ended with status {status}'}")
+        return GitError(f"{name} was ended by {signal.Signals(-status).name}")
+    return GitError(f"{name}: {_last_word(said) or f'ended with status {status}'}")
 
 
 def _last_word(said: Sequence[str]) -> str:
@@ -71,7 +81,7 @@ class Child:
         self._said: list[str] = []
         try:
             self._process = subprocess.Popen(
-                ["git", *args],
+                command(args),
                 env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from git_knotless.storage.child import Child, GitError, NoSpace, failure, readable
+from git_knotless.storage.child import (
+    Child,
+    GitError,
+    NoSpace,
+    command,
+    failure,
+    readable,
+)
 from git_knotless.storage.progress import Progress
 
 __all__ = ["Child", "Git", "GitError", "NoSpace"]
@@ -73,7 +80,15 @@ class Git:
         """The commits whose parents are not here."""
         if not self.is_shallow():
             return set()
-        return set(_path(self.run("rev-parse", "--git-path", "shallow")).read_text().split())
+        return set(self.shallow_file().read_text().split())
+
+    def shallow_file(self) -> Path:
+        """Where the commits are named whose parents are not here; absolute."""
+        return _path(self.run("rev-parse", "--git-path", "shallow"))
+
+    def unshallowed(self) -> "Git":
+        """The same repository as if nothing were cut off its history."""
+        return self.within({"GIT_SHALLOW_FILE": ""})
 
     def resolve(self, src: str) -> str | None:
         """The object that a push source names, a tag not peeled; None where it names none."""
@@ -111,14 +126,14 @@ class Git:
         """Whether `tips`, or anything they reach that no ref here does, is not here."""
         return self.broken_link(tips) is not None
 
-    def broken_link(self, tips: Iterable[str]) -> str | None:
+    def broken_link(self, tips: Iterable[str], *, trusting: bool = True) -> str | None:
         """git's word for the first thing that is missing; None where all is here.
 
-        git's own test after a fetch (connected.c): what the refs reach is taken to be whole.
+        git's own test after a fetch (connected.c). `trusting`: that what the refs reach is whole.
         """
-        new = ("--objects", "--stdin", "--not", "--all", "--alternate-refs")
+        known = ("--not", "--all", "--alternate-refs") if trusting else ()
         try:
-            self.run("rev-list", "--quiet", *new, input=_lines(tips))
+            self.run("rev-list", "--quiet", "--objects", "--stdin", *known, input=_lines(tips))
         except GitError as error:
             return error.message
         return None
@@ -139,7 +154,7 @@ class Git:
         """The standard input is never ours: in a helper that is where git talks to us."""
         try:
             return subprocess.run(
-                ["git", *args],
+                command(args),
                 env=self.env,
                 input=given if given is not None else b"",
                 capture_output=True,

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from git_knotless.atproto.files import replace_file
+from git_knotless.atproto.files import replace_cache
 from git_knotless.storage.store import HostFacts
 
 _SECONDS = 86_400.0  # an operator's change of a limit is seen the day after
@@ -34,7 +34,7 @@ class HostCache:
         kept[host] = {"blobLimit": facts.blob_limit, "checked": time.time()}
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._path, json.dumps(kept).encode(), durable=False)
+            replace_cache(self._path, json.dumps(kept).encode())
 
     def _entries(self) -> dict[str, Any]:
         with suppress(OSError, ValueError, RecursionError):

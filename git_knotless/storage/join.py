@@ -1,15 +1,17 @@
 """Many small packs as one: one `git index-pack` for a thousand pushes."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from git_knotless.storage.child import GitError
 from git_knotless.storage.packfile import HEADER, TRAILER, BadPack, check_header, header
 from git_knotless.storage.records import PackRecord
 from git_knotless.storage.spool import Spool
 
-_FANOUT = 8 + 256 * 4  # of a pack index, version 2: a magic number and 256 counts
+_INDEX = b"\xfftOc\0\0\0\2"  # what a pack index of version 2 begins with
+_FANOUT = 256 * 4  # 256 counts come next
 _OID = 20
 
 
@@ -48,13 +50,10 @@ class JoinedPacks:
         self.members.append(Member(pack.rkey, pack.objects, self._spool.size, len(body)))
         self._spool.append(body)
 
-    def stream(self) -> Iterator[bytes]:
-        """All of them as one pack."""
-        return self._pack(sum(member.objects for member in self.members), 0, self._spool.size)
-
-    def stream_of(self, member: Member) -> Iterator[bytes]:
-        """One of them, as it came."""
-        return self._pack(member.objects, member.offset, member.size)
+    def stream(self, members: Sequence[Member]) -> Iterator[bytes]:
+        """`members`, which came one after another, as one pack; one alone is as it came."""
+        objects = sum(member.objects for member in members)
+        return self._pack(objects, members[0].offset, sum(member.size for member in members))
 
     def close(self) -> None:
         self._spool.close()
@@ -72,6 +71,10 @@ class JoinedPacks:
 def oids_in(index: Path) -> Iterator[bytes]:
     """The object ids of a pack in their order, from its index; twice what is in it twice."""
     with index.open("rb") as file:
-        count = int.from_bytes(file.read(_FANOUT)[-4:], "big")
-        for _ in range(count):
-            yield file.read(_OID)
+        begin, counts = file.read(len(_INDEX)), file.read(_FANOUT)
+        if begin != _INDEX or len(counts) != _FANOUT:
+            raise GitError("git index-pack made no index that is known here")
+        for _ in range(int.from_bytes(counts[-4:], "big")):
+            if len(oid := file.read(_OID)) != _OID:
+                raise GitError("git index-pack made an index that is cut short")
+            yield oid

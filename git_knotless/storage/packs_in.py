@@ -1,15 +1,17 @@
 """Packs on their way from a host into a repository: checked, indexed, and then shown to git."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby, islice, pairwise
+from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
 
-from git_knotless.errors import KnotlessError
 from git_knotless.storage import fsck
-from git_knotless.storage.git import Git, GitError
-from git_knotless.storage.join import JoinedPacks, oids_in
+from git_knotless.storage.brief import brief
+from git_knotless.storage.git import Child, Git, GitError
+from git_knotless.storage.join import JoinedPacks, Member, oids_in
+from git_knotless.storage.missing import BrokenLink, MissingObjects, in_no_pack
 from git_knotless.storage.packfile import BadPack, checked
 from git_knotless.storage.parts import Gone, Parts, unspooled
 from git_knotless.storage.progress import Progress
@@ -18,6 +20,7 @@ from git_knotless.storage.records import PACK, BadRecord, PackRecord, prefix_of
 from git_knotless.storage.store import Record, RecordStore
 from git_knotless.storage.taken import packs_taken, remember
 from git_knotless.storage.transfers import Transfers
+from git_knotless.storage.unshallow import unshallow as no_longer_shallow
 
 __all__ = ["MissingObjects", "Taken", "remember", "take"]
 
@@ -25,15 +28,11 @@ __all__ = ["MissingObjects", "Taken", "remember", "take"]
 _SMALL = 1024 * 1024
 
 
-class MissingObjects(KnotlessError):
-    """What was asked for, or something that it reaches, is in no pack on the host."""
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What came in. `keeps` hold git's gc off the packs until refs reach them.
 
-    `left_out` has a line for each pack record that could not be read.
+    `left_out` has a few lines on pack records that could not be read.
     """
 
     keeps: tuple[Path, ...]
@@ -49,31 +48,33 @@ def take(
     git: Git,
     store: RecordStore,
     repo_key: str,
-    wants: Sequence[str],
+    wants: Mapping[str, Sequence[str]],
     *,
     progress: Progress,
     clone: bool,
+    unshallow: bool = False,
 ) -> Taken:
     """Add what `wants` reach to the repository: objects only, all of them good, or none at all.
 
-    Only packs that were not taken before are looked at, the newest first, as far as the first
-    page that holds one that was. Objects that are missing then were in packs added or folded
-    meanwhile: so all that were not taken, and lastly all there are. `clone`: the repository is
-    new, so that one pack which needs no other proves itself.
+    `wants` are object ids, each with the refs that it is wanted for. Only packs that were not
+    taken before are looked at, the newest first, as far as the first page that holds one that
+    was. Objects that are missing then were in packs added or folded meanwhile: so all that were
+    not taken, and lastly all there are. `clone`: the repository is new, so that one pack which
+    needs no other proves itself. `unshallow`: the history that a shallow repository had cut off
+    comes too, and is cut off no more.
     """
-    with Transfers() as transfers, Quarantine(git) as quarantine:
-        intake = _Intake(git, store, repo_key, progress, transfers, quarantine)
-        before = packs_taken(git, repo_key)
-        passes = (
-            (before, before),
-            (before, frozenset[str]()),
-            (frozenset[str](), frozenset[str]()),
-        )
-        for at, (known, until) in enumerate(passes):
-            came = intake.bring(known, until, alone=clone and at == 0)
-            if (came or at == 0) and intake.reaches(wants):
-                return intake.conclude()
-        raise intake.missing(wants)
+    keeps: list[Path] = []
+    try:
+        with Transfers() as transfers, Quarantine(git) as quarantine:
+            intake = _Intake(git, store, repo_key, progress, transfers, quarantine)
+            whole = intake.take(wants, clone=clone, unshallow=unshallow)
+            intake.hand_over(keeps)
+        if unshallow:
+            no_longer_shallow(git, whole)
+    except BaseException:
+        release(keeps)
+        raise
+    return Taken(tuple(keeps), connected=True, left_out=intake.left_out)
 
 
 class _Intake:
@@ -98,11 +99,48 @@ class _Intake:
         self._parts = Parts(store, self._directory, transfers.check)
         self._taken: dict[str, None] = {}
         self._left_out: dict[str, str] = {}
-        self._gone: set[str] = set()
+        self._gone: dict[str, None] = {}
+        self._indexes: dict[Path, None] = {}
         self._proven = False
-        self._broken = ""
 
-    def bring(self, known: Set[str], until: Set[str], *, alone: bool) -> bool:
+    def take(
+        self, wants: Mapping[str, Sequence[str]], *, clone: bool, unshallow: bool
+    ) -> Sequence[str]:
+        """Until all is here: what is here with all it reaches. Raises MissingObjects.
+
+        `unshallow`: with what a shallow repository has cut off, and its refs reach no more. All
+        of it, as git has it, unless it is not on this host.
+        """
+        git = self._quarantine.git.unshallowed() if unshallow else self._quarantine.git
+        broken = partial(git.broken_link, trusting=not unshallow)
+        tips = [*wants, *self._git.shallow_commits()] if unshallow else list(wants)
+        before = packs_taken(self._git, self._key)
+        passes = (
+            (before, before),
+            (before, frozenset[str]()),
+            (frozenset[str](), frozenset[str]()),
+        )
+        for at, (known, until) in enumerate(passes):
+            came = self._bring(known, until, alone=clone and at == 0)
+            if (came or at == 0) and (self._is_proven(tips) or broken(tips) is None):
+                return tips
+            self._quarantine.check()
+        if unshallow and broken(list(wants)) is None:
+            return list(wants)
+        raise self._missing(wants, broken)
+
+    def hand_over(self, keeps: list[Path]) -> None:
+        """All of it to the repository; `keeps` gets the .keep files that hold gc off it."""
+        if (strict := fsck.strictness(self._git)) is not None:
+            fsck.examine(self._quarantine.git, self._quarantine.packs, strict)
+        self._quarantine.hand_over(self._indexes, keeps)
+        remember(self._git, self._key, *self._taken)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return tuple(brief(self._left_out.values()))
+
+    def _bring(self, known: Set[str], until: Set[str], *, alone: bool) -> bool:
         """Packs that are not `known`, up to the page with one of `until`; whether any came."""
         large: list[PackRecord] = []
         before = len(self._taken)
@@ -118,26 +156,14 @@ class _Intake:
         self._index_large(large, alone=alone)
         return len(self._taken) > before
 
-    def reaches(self, wants: Sequence[str]) -> bool:
-        """Whether `wants` and all that they need are here now."""
-        if self._proven and None not in self._quarantine.alone.types(wants).values():
-            return True
-        broken = self._quarantine.git.broken_link(wants)
-        self._broken = broken or ""
-        return broken is None
+    def _is_proven(self, wants: Iterable[str]) -> bool:
+        return self._proven and None not in self._quarantine.alone.types(wants).values()
 
-    def conclude(self) -> Taken:
-        if (strict := fsck.strictness(self._git)) is not None:
-            fsck.examine(self._quarantine.git, self._quarantine.packs, strict)
-        keeps = self._quarantine.hand_over()
-        remember(self._git, self._key, *self._taken)
-        return Taken(keeps, connected=True, left_out=tuple(self._left_out.values()))
-
-    def missing(self, wants: Sequence[str]) -> MissingObjects:
-        absent = [oid for oid, kind in self._quarantine.git.types(wants).items() if kind is None]
-        what = f"{absent[0]} is in no pack" if absent else self._broken
-        known = [*self._left_out.values(), *(f"pack {rkey}: a blob is gone" for rkey in self._gone)]
-        return MissingObjects("; ".join((f"objects are missing on the host: {what}", *known)))
+    def _missing(self, wants: Mapping[str, Sequence[str]], broken: BrokenLink) -> MissingObjects:
+        kinds = self._quarantine.git.types(wants)
+        gone = [f"pack {rkey}: a blob is gone" for rkey in self._gone]
+        what = list(in_no_pack(wants, kinds, broken))
+        return MissingObjects(what, self._left_out.values(), gone)
 
     def _listed(self, known: Set[str], until: Set[str]) -> Iterator[list[PackRecord]]:
         for page in self._store.list(PACK, prefix_of(self._key), newest_first=True):
@@ -152,48 +178,63 @@ class _Intake:
             try:
                 yield PackRecord.from_record(record)
             except BadRecord as error:
-                self._left_out[record.rkey] = f"pack {record.rkey} is left out: {error.message}"
+                why = error.message.removeprefix(f"pack {record.rkey}: ")
+                self._left_out[record.rkey] = f"pack {record.rkey} is left out: {why}"
 
     def _join(self, joined: JoinedPacks, packs: Sequence[PackRecord]) -> int:
         """How many of `packs` were let in: all but those that are gone."""
         before = len(joined.members)
         for pack, data in zip(packs, self._transfers.map(self._parts.whole, packs), strict=True):
             if data is None:
-                self._gone.add(pack.rkey)
+                self._gone[pack.rkey] = None
             else:
                 joined.add(pack, data)
         return len(joined.members) - before
 
     def _index_joined(self, joined: JoinedPacks, *, alone: bool) -> None:
+        indexes = list(self._in_halves(joined, joined.members, alone=alone))
+        if not indexes:
+            return
+        self._taken.update(dict.fromkeys(member.rkey for member in joined.members))
+        if len(indexes) > 1 or any(one == next_ for one, next_ in pairwise(oids_in(indexes[0]))):
+            indexes = [self._repack(indexes)]
+        self._indexes.update(dict.fromkeys(indexes))
+
+    def _in_halves(
+        self, joined: JoinedPacks, members: Sequence[Member], *, alone: bool
+    ) -> Iterator[Path]:
+        """The indexes of `members`, in few packs: all together if git takes them so.
+
+        Good packs need not go together: with two that hold the same object as a REF_DELTA, and
+        its base, git has one delta too many. So only a pack refused by itself is a bad one.
+        """
         try:
-            index = self._index(joined.stream(), alone=alone)
-        except GitError:
+            index = self._index(joined.stream(members), alone=alone)
+        except GitError as error:
             if alone:
                 return  # it may only lack what the next pass brings; that names what is bad
-            self._blame(joined)
-            raise
-        self._taken.update(dict.fromkeys(member.rkey for member in joined.members))
-        if any(one == next_ for one, next_ in pairwise(oids_in(index))):
-            self._repack(index)
+            if len(members) == 1:
+                raise BadPack(members[0].rkey, error.message) from error
+            half = len(members) // 2
+            yield from self._in_halves(joined, members[:half], alone=False)
+            yield from self._in_halves(joined, members[half:], alone=False)
+        else:
+            yield index
 
-    def _blame(self, joined: JoinedPacks) -> None:
-        """Name the pack that git does not take, by offering it each alone."""
-        for member in joined.members:
-            try:
-                self._index(joined.stream_of(member), alone=False)
-            except GitError as error:
-                raise BadPack(member.rkey, error.message) from error
-
-    def _repack(self, index: Path) -> None:
-        """Once more, with nothing twice. Deltas are kept as they are: none is looked for."""
+    def _repack(self, indexes: Sequence[Path]) -> Path:
+        """As one, with nothing twice. Deltas are kept as they are: none is looked for."""
         packs = self._quarantine.packs
         args = ("pack-objects", "-q", "--delta-base-offset", "--window=0", str(packs / "pack"))
         with self._quarantine.alone.popen(*args) as child:
-            for oid, _ in groupby(oids_in(index)):
+            for oid in (oid for index in indexes for oid in oids_in(index)):
                 child.write(oid.hex().encode() + b"\n")
+            repacked = self._named(child)
             child.finish()
-        for file in packs.glob(f"{index.stem}.*"):
-            file.unlink()
+        for index in indexes:
+            if index != repacked and index not in self._indexes:
+                for file in packs.glob(f"{index.stem}.*"):
+                    file.unlink()
+        return repacked
 
     def _index_large(self, packs: Sequence[PackRecord], *, alone: bool) -> None:
         """One after another, while the parts of what follows come in."""
@@ -202,10 +243,10 @@ class _Intake:
         for pack in packs:
             own = islice(parts, len(pack.blobs))
             try:
-                self._index(checked(pack, unspooled(own)), alone=alone)
-                self._taken[pack.rkey] = None
+                index = self._index(checked(pack, unspooled(own)), alone=alone)
+                self._indexes[index] = self._taken[pack.rkey] = None
             except Gone:
-                self._gone.add(pack.rkey)
+                self._gone[pack.rkey] = None
             except GitError as error:
                 if not alone:  # as for joined packs
                     raise BadPack(pack.rkey, error.message) from error
@@ -223,13 +264,18 @@ class _Intake:
         ) as child:
             for chunk in stream:
                 child.write(chunk)
-            child.end_input()
-            said = child.read(1024)
+            index = self._named(child)
             if alone:  # 1 is the answer of a pack that does need another
                 self._proven = child.finish(1) == 0
             else:
                 child.finish()
-        return self._quarantine.packs / f"pack-{said.split()[-1].decode()}.idx"
+        return index
+
+    def _named(self, child: Child) -> Path:
+        """The index of the pack that a command has made: it ends its answer with the name."""
+        child.end_input()
+        name = child.read(1024).decode().split()[-1:]
+        return self._quarantine.packs / f"pack-{''.join(name)}.idx"
 
 
 def _is_large(pack: PackRecord) -> bool:

@@ -19,17 +19,32 @@ from git_knotless.storage.git import Git, GitError
 
 # Reading ends when nobody is left who could write.
 _REAPER = 'read -r _; exec rm -rf -- "$0"'
+# Whoever removes the directory takes this too; git, which makes it again to write there, does not
+# bring it back.
+_OURS = "knotless"
 # In the order in which they are handed over: a pack is read once its index is there.
 _PARTS = (".pack", ".rev", ".idx")
+_MAY_LACK = ".rev"
 _KEEP = b"fetched by git-knotless\n"
 # No fetch takes a day to write its refs: a keep that old was left by one that was killed.
 _KEPT_TOO_LONG = 24 * 60 * 60
 
 
+class QuarantineLost(KnotlessError):
+    """Packs were removed before they were the repository's."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} was removed while packs came in",
+            hint="fetch again, and not while git gc --prune=now or git prune runs",
+        )
+
+
 class Quarantine:
     """`git` adds its objects here and sees the repository's too; `alone` sees only these.
 
-    `hand_over` gives them to the repository; whatever is here when it is closed goes.
+    `hand_over` gives them to the repository; whatever is here when it is closed goes. Left by an
+    error after somebody else removed it, it raises QuarantineLost: that is what went wrong.
     """
 
     def __init__(self, git: Git) -> None:
@@ -49,24 +64,30 @@ class Quarantine:
         self.git = git.within(place | seen, fds=(self._held,))
         self.alone = git.within(place | dict.fromkeys(seen, ""), fds=(self._held,))
 
-    def hand_over(self) -> tuple[Path, ...]:
-        """The packs become the repository's. Their new .keep files: gc spares them till refs do."""
+    def hand_over(self, indexes: Iterable[Path], keeps: list[Path]) -> None:
+        """The packs that these are the indexes of become the repository's.
+
+        `keeps` gets their new .keep files as they are made: gc spares a pack till refs do.
+        """
         there = self._objects / "pack"
-        keeps: list[Path] = []
         try:
             there.mkdir(exist_ok=True)
             _sweep(there.glob("pack-*.keep"))
-            for index in sorted(self.packs.glob("pack-*.idx")):
+            for index in indexes:
                 if _created(keep := there / f"{index.stem}.keep"):
                     keeps.append(keep)
-                for part in filter(Path.exists, map(index.with_suffix, _PARTS)):
-                    part.replace(there / part.name)
-        except BaseException as error:
-            release(keeps)
-            if isinstance(error, OSError):
-                raise KnotlessError(f"cannot add to {there}: {error.strerror}") from error
-            raise
-        return tuple(keeps)
+                for part in map(index.with_suffix, _PARTS):
+                    if part.suffix != _MAY_LACK or part.exists():
+                        part.replace(there / part.name)
+        except FileNotFoundError as error:
+            raise QuarantineLost(self.path) from error
+        except OSError as error:
+            raise KnotlessError(f"cannot add to {there}: {error.strerror}") from error
+
+    def check(self) -> None:
+        """Raises QuarantineLost once somebody else has removed it."""
+        if not (self.path / _OURS).exists():
+            raise QuarantineLost(self.path)
 
     def close(self) -> None:
         os.close(self._held)
@@ -81,7 +102,11 @@ class Quarantine:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            if isinstance(error, KnotlessError | OSError):
+                self.check()
+        finally:
+            self.close()
 
     def _watch(self, git: Git) -> tuple[subprocess.Popen[bytes], int]:
         """Begun before there is anything to remove. Its own session: Ctrl-C is not for it."""
@@ -105,6 +130,7 @@ class Quarantine:
     def _make(self) -> None:
         try:
             self.packs.mkdir(mode=0o700, parents=True)
+            (self.path / _OURS).touch()
         except OSError as error:
             raise KnotlessError(f"cannot add to {self._objects}: {error.strerror}") from error
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from blake3 import blake3
 
-from git_knotless.atproto.syntax import Did, Rkey, is_did, is_tid
+from git_knotless.atproto.syntax import Did, Rkey, is_cid, is_did, is_tid
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.refname import is_ref_name
 from git_knotless.storage.store import BlobRef, Record
@@ -42,6 +42,10 @@ _TEXTS = {
 }
 _LARGEST_PACK = 1 << 53  # the largest integer that every atproto host keeps
 _SMALLEST_PACK = 32  # a header of 12 bytes and a trailer of 20
+# The most blobs of a pack. An upload is cut at 32 KiB at the least, and then at most four single
+# bytes off a slice that a host takes for another kind of file; the last slice may be short.
+_FEW_BLOBS = 16
+_BYTES_A_BLOB = 4096
 
 
 class BadRecord(KnotlessError):
@@ -307,7 +311,10 @@ class PackRecord:
             raise BadRecord(f"{where}: its checksum is not a SHA-1")
         if not record.rkey.startswith(prefix_of(repo)):
             raise BadRecord(f"{where}: its key is not of its repository")
-        data, blobs = _bytes(fields, where), tuple(map(_blob, _list(fields, "blobs")))
+        data = _bytes(fields, where)
+        blobs = tuple(_blob(blob, where) for blob in _list(fields, "blobs"))
+        if len(blobs) > _FEW_BLOBS + size // _BYTES_A_BLOB:
+            raise BadRecord(f"{where}: {len(blobs)} blobs are too many for {size} bytes")
         held = len(data) if data is not None else sum(blob.size for blob in blobs)
         if held != size or (data is not None and blobs):
             raise BadRecord(f"{where}: it says {size} bytes and holds {held}")
@@ -383,10 +390,10 @@ def _bytes(fields: Mapping[str, Any], where: str) -> bytes | None:
         raise BadRecord(f"{where}: its data is not base64") from error
 
 
-def _blob(value: object) -> BlobRef:
+def _blob(value: object, where: str) -> BlobRef:
     fields = _object(value, "a blob")
     link = _object(fields.get("ref"), "a blob's ref").get("$link")
-    if not isinstance(link, str):
-        raise BadRecord("a blob without a CID")
-    size = _integer(fields, "size", least=0, most=_LARGEST_PACK)
+    if not isinstance(link, str) or not is_cid(link):
+        raise BadRecord(f"{where}: a blob without a CID")
+    size = _integer(fields, "size", least=1, most=_LARGEST_PACK)
     return BlobRef(link, _text(fields, "mimeType", limit=255), size)

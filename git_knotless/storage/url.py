@@ -12,6 +12,8 @@ from git_knotless.atproto.syntax import (
     Handle,
     InvalidSyntax,
     Rkey,
+    is_handle,
+    is_reserved,
     is_rkey,
     parse_identifier,
 )
@@ -25,6 +27,10 @@ _ENDINGS = (".git", ".lock", ".")
 
 class BadUrl(KnotlessError):
     """An address that no repository can have."""
+
+
+class NoOwner(BadUrl):
+    """The name of a repository, without the account that it is in."""
 
 
 class BadName(KnotlessError):
@@ -43,13 +49,22 @@ class RepoUrl:
 def parse_url(text: str) -> RepoUrl:
     """`text` as git hands it over; `.git` stays, since a record may have it (`without_git`)."""
     if not text.startswith(SCHEME):
-        raise BadUrl(f"{text!r} does not begin with {SCHEME}")
+        raise BadUrl(f"{text!r} is not a {SCHEME} URL")
     return _parse(text, text.removeprefix(SCHEME))
 
 
 def parse_target(text: str) -> RepoUrl:
-    """As people name a repository on a command line: also `handle/name`."""
-    return _parse(text, text.removeprefix(SCHEME))
+    """As people name a repository on a command line: also `handle/name`, or `@handle/name`."""
+    if text.startswith(SCHEME):
+        return parse_url(text)
+    if "://" in text:
+        raise BadUrl(f"{text!r} is not a {SCHEME} URL")
+    if not text:
+        raise BadUrl("'' names no repository", hint="a URL or handle/name")
+    name = text.removesuffix("/").removesuffix(".git")
+    if _MADE.fullmatch(name) and not _looks_like_a_handle(name.lower()):
+        raise NoOwner(f"{text!r} names no owner", hint=f"handle/{name}")
+    return _parse(text, text.removeprefix("@"))
 
 
 def _parse(text: str, rest: str) -> RepoUrl:
@@ -63,6 +78,10 @@ def _parse(text: str, rest: str) -> RepoUrl:
     if not is_rkey(name) or name.startswith("-"):
         raise BadUrl(f"{text!r}: {name!r} cannot be the name of a repository")
     return RepoUrl(owner, Rkey(name))
+
+
+def _looks_like_a_handle(text: str) -> bool:
+    return is_handle(text) or is_reserved(text)
 
 
 def _unescaped(authority: str) -> str:
@@ -86,7 +105,7 @@ def check_new_name(name: str) -> Rkey:
             "the first a letter or a digit"
         )
     if name.lower().endswith(_ENDINGS):
-        raise BadName(f"the name of a repository does not end in {', '.join(_ENDINGS)}")
+        raise BadName("the name of a repository does not end in .git, .lock or '.'")
     if len(name) > MAX_NAME:
         raise BadName(f"the name of a repository has at most {MAX_NAME} characters")
     return Rkey(name)

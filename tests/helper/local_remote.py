@@ -51,6 +51,9 @@ class LocalRemote:
         keep = self.here.objects_dir / "pack" / f"pack-{kept}.keep"
         return Taken((keep,), not self.here.missing(wants))
 
+    def is_shallow(self) -> bool:
+        return self.here.is_shallow()
+
     def resolve(self, sources: Sequence[str]) -> dict[str, str | None]:
         return revisions(self.here, sources)
 

@@ -60,6 +60,7 @@ class Remote:
     pushed: list[tuple[Sequence[Update], Options]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
+    shallow: bool = False
 
     def snapshot(self, *, for_push: bool) -> Snapshot:
         self.readings.append(for_push)
@@ -68,6 +69,9 @@ class Remote:
     def fetch(self, wants: Sequence[str], options: Options) -> Got:
         self.wanted.append((wants, options))
         return self.got
+
+    def is_shallow(self) -> bool:
+        return self.shallow
 
     def resolve(self, sources: Sequence[str]) -> dict[str, str | None]:
         return {source: self.local.get(source) for source in sources}
@@ -129,6 +133,7 @@ TABLE = [
         "error sha256 is not the object format of this remote\n",
     ),
     ("option depth 0\noption depth 1\n", {}, "ok\nunsupported\n"),
+    ("option depth 2147483647\noption deepen-relative true\n", {}, "ok\nunsupported\n"),
     ("option filter blob:none\noption from-promisor 1\n", {}, "unsupported\nunsupported\n"),
     ("option update-shallow true\noption family ipv4\n", {}, "unsupported\nunsupported\n"),
     # list
@@ -236,6 +241,9 @@ def test_objects_are_fetched_once_each_in_their_order() -> None:
         ("option check-connectivity true\n", Got(connected=True), "ok\nconnectivity-ok\n\n"),
         ("option check-connectivity true\n", Got(connected=False), "ok\n\n"),
         ("", Got((Path("/r/pack-1.keep"), Path("/r/pack-2.keep"))), "lock /r/pack-1.keep\n\n"),
+        ("", Got((Path("/r\xe9 p/pack-1.keep"),)), "lock /r\xe9 p/pack-1.keep\n\n"),
+        ("", Got((Path("/r\nconnectivity-ok/pack-1.keep"),)), "\n"),
+        ("", Got((Path("/r\udcff/pack-1.keep"),)), "\n"),
     ],
 )
 def test_fetch_says_what_git_takes(asked: str, got: Got, answer: str) -> None:
@@ -347,6 +355,23 @@ def test_what_is_not_honoured_is_said_once() -> None:
         "--depth is not honoured yet: everything is fetched",
         "--filter is not honoured yet: everything is fetched",
     ]
+
+
+def test_no_depth_is_honoured_but_all_of_it() -> None:
+    remote = Remote(shallow=True)
+    fetch = f"fetch {ONE} {MAIN}\n\n"
+    talk(f"option depth 2147483647\n{fetch}option depth 0\n{fetch}option depth 3\n", remote)
+    assert [options.unshallow for _, options in remote.wanted] == [True, False]
+    assert remote.warnings == [
+        "--depth is not honoured yet: history stays cut off where it is (git fetch --unshallow)"
+    ]
+
+
+def test_refs_that_cannot_be_shown_are_few_lines() -> None:
+    remote = Remote({"refs/heads/a": ONE} | {f"refs/heads/a/{n}": TWO for n in range(50)})
+    talk("list\n", remote)
+    assert len(remote.warnings) == 4
+    assert remote.warnings[-1] == "… and 47 more"
 
 
 def test_a_ref_that_cannot_be_shown_is_left_out_with_a_word() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.gitenv import GIT, GitEnv
-from tests.network import Account
+from tests.network import Account, Network
+from tests.proxy import Exchange, proxy
 
 Accounts = Callable[..., Account]
 Machines = Callable[[], GitEnv]
@@ -83,6 +85,82 @@ def test_a_fetch_keeps_nothing_once_refs_are_moved(mine: GitEnv, alice: Account)
     assert not list(packs.glob("*.keep"))
     mine.git("fsck", "--strict", cwd=clone)
     assert mine.oid(clone, "origin/trunk") == mine.oid(work)
+
+
+def keeps(repository: Path) -> list[Path]:
+    return [path for path in repository.rglob("*") if path.suffix == ".keep"]
+
+
+def test_a_path_that_is_no_single_line(mine: GitEnv, alice: Account) -> None:
+    """git would read the rest of it as an answer: we keep and release the pack ourselves."""
+    work = mine.repository()
+    mine.git("push", "--quiet", url_of(alice), "main:trunk", cwd=work)
+    done = mine.git("clone", url_of(alice), "two\nconnectivity-ok")
+    clone = mine.root / "two\nconnectivity-ok"
+    assert "warning" not in done.err
+    assert "unexpectedly" not in done.err
+    assert mine.oid(clone) == mine.oid(work)
+    assert keeps(clone) == []
+
+
+def test_git_that_is_killed_takes_us_along(
+    mine: GitEnv, alice: Account, machine: Machines, network: Network
+) -> None:
+    """However long the host takes; and nothing is left of what was coming in."""
+    work, other = mine.repository(), machine()
+    mine.commit(work, "large", os.urandom(2 * LARGE))
+    mine.git("push", "--quiet", url_of(alice), "main:trunk", cwd=work)
+    clone = other.repository(commits=0)
+    asked, over = threading.Event(), threading.Event()
+
+    def silent(exchange: Exchange) -> None:
+        asked.set()
+        over.wait(60)
+        exchange.cut()
+
+    with proxy(network, alice) as host:
+        host.on("sync.getBlob", silent)
+        env = host.environment()
+        with other.start(str(GIT), "fetch", url_of(alice), "trunk", cwd=clone, env=env) as process:
+            assert asked.wait(30)
+            process.kill()
+            # Whoever holds an end of these has ended.
+            out, err = process.communicate(timeout=10)
+        over.set()
+    assert (out, err) == (b"", b"error: git-remote-knotless died of signal 15\n")  # git's words
+    assert keeps(clone) == []
+    assert list((clone / ".git/objects/pack").iterdir()) == []
+
+
+def test_a_shallow_repository_is_made_whole(mine: GitEnv, alice: Account) -> None:
+    """As git does it over file://, and said where it cannot be done."""
+    work = mine.repository(commits=5)
+    mine.git("push", "--quiet", url_of(alice), "main:trunk", cwd=work)
+    mine.git("clone", "--quiet", "--depth=2", work.as_uri(), "clone")
+    clone = mine.root / "clone"
+    mine.git("remote", "set-url", "origin", url_of(alice), cwd=clone)
+    for option in ("--deepen=1", "--depth=3", "--shallow-since=2001-01-01"):
+        fetched = mine.git("fetch", option, "origin", "trunk", cwd=clone)
+        assert fetched.err.count("history stays cut off where it is") == 1
+        assert "everything is fetched" not in fetched.err
+        assert mine.git("rev-list", "--count", "FETCH_HEAD", cwd=clone).out == "2\n"
+    fetched = mine.git("fetch", "--unshallow", "origin", "trunk", cwd=clone)
+    assert "warning" not in fetched.err
+    assert not list((clone / ".git").glob("shallow*"))
+    assert mine.git("rev-list", "--count", "FETCH_HEAD", cwd=clone).out == "5\n"
+    mine.git("fsck", "--strict", cwd=clone)
+    assert keeps(clone) == []
+
+
+def test_a_ref_to_what_is_not_there_is_named(mine: GitEnv, alice: Account) -> None:
+    work = mine.repository(commits=2)
+    mine.git("push", "--quiet", url_of(alice), "main:trunk", "main~1:refs/heads/older", cwd=work)
+    for rkey in alice.records("dev.knotless.pack"):
+        pack = {"repo": alice.did, "collection": "dev.knotless.pack", "rkey": rkey}
+        alice.post("com.atproto.repo.deleteRecord", pack)
+    refused = mine.git("clone", url_of(alice), "clone", code=128).err
+    assert f"{mine.oid(work)} (refs/heads/trunk) is in no pack" in refused
+    assert f"{mine.oid(work, 'main~1')} (refs/heads/older) is in no pack" in refused
 
 
 def test_object_formats_are_not_mixed(mine: GitEnv, alice: Account) -> None:

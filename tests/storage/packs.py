@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.storage.git import Git
@@ -31,17 +32,32 @@ def publish(
     )
     assert pack is not None
     with pack:
-        record = PackRecord(
-            rkey=Rkey(f"{KEY}.{tid(len(account.batches) + 1, 0)}"),
-            repo=KEY,
-            epoch=1,
+        return _recorded(
+            account,
             size=pack.size,
             objects=pack.objects,
             checksum=pack.checksum,
             data=pack.data,
             blobs=pack.blobs,
-            created_at="2026-01-02T03:04:05.000Z",
         )
+
+
+def publish_bytes(account: Account, data: bytes) -> PackRecord:
+    """Any pack, whoever made it, in the record itself."""
+    objects, checksum = int.from_bytes(data[8:12], "big"), data[-20:].hex()
+    return _recorded(
+        account, size=len(data), objects=objects, checksum=checksum, data=data, blobs=()
+    )
+
+
+def _recorded(account: Account, **fields: Any) -> PackRecord:
+    record = PackRecord(
+        rkey=Rkey(f"{KEY}.{tid(len(account.batches) + 1, 0)}"),
+        repo=KEY,
+        epoch=1,
+        created_at="2026-01-02T03:04:05.000Z",
+        **fields,
+    )
     account.apply([Write("create", PACK, record.rkey, record.to_json())])
     return record
 

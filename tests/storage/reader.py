@@ -1,6 +1,6 @@
 """A repository that fetches the packs of an account, and looks at what it got."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,24 @@ class Reader:
     def __init__(self, gitenv: GitEnv, path: Path, host: Account) -> None:
         self.gitenv, self.path, self.host = gitenv, path, host
 
-    def take(self, *wants: str, clone: bool = False, progress: Any = SILENT) -> Taken:
+    def take(
+        self,
+        *wants: str,
+        clone: bool = False,
+        unshallow: bool = False,
+        refs: Sequence[str] = (),
+        progress: Any = SILENT,
+    ) -> Taken:
         git = Git(self.git_dir, env=self.gitenv.env)
-        return take(git, self.host, KEY, wants, progress=progress, clone=clone)
+        return take(
+            git,
+            self.host,
+            KEY,
+            dict.fromkeys(wants, refs),
+            progress=progress,
+            clone=clone,
+            unshallow=unshallow,
+        )
 
     def update(self, name: str, oid: str) -> None:
         self.gitenv.git("update-ref", f"refs/heads/{name}", oid, cwd=self.path)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from git_knotless.storage.git import Git
-from git_knotless.storage.packs_in import MissingObjects, remember
+from git_knotless.storage.packs_in import MissingObjects, remember, take
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.records import PACK
 from git_knotless.storage.store import BlobRef
 from tests.gitenv import GitEnv
-from tests.storage.packs import KEY, noise, publish, replacing
-from tests.storage.reader import KIB, LIMIT, Host, Reader, push_each
+from tests.storage.account import cid_of
+from tests.storage.packs import KEY, SILENT, bytes_of, noise, publish, replacing
+from tests.storage.reader import KIB, LIMIT, Host, Reader, push_each, rewrite
 
 
 def test_a_clone(gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader) -> None:
@@ -152,9 +153,11 @@ def test_what_is_in_no_pack_is_named(
     parent, tip = gitenv.oid(work, "main~1"), gitenv.oid(work)
     with pytest.raises(MissingObjects, match=f"on the host: {tip} is in no pack$"):
         reader.take(tip, clone=True)
+    with pytest.raises(MissingObjects, match=rf"{tip} \(refs/heads/main\) is in no pack$"):
+        reader.take(tip, clone=True, refs=("refs/heads/main",))
     publish(host, git, [tip], [parent])
     for clone in (True, False):
-        with pytest.raises(MissingObjects, match=f"on the host: .*{parent}"):
+        with pytest.raises(MissingObjects, match=f"{tip} reaches what is in no pack: .*{parent}"):
             reader.take(tip, clone=clone)
     assert reader.packs() == []
     assert not (reader.git_dir / "knotless" / f"{KEY}.taken").exists()
@@ -167,6 +170,72 @@ def test_a_clone_of_a_pack_that_lacks_the_tip(
     publish(host, git, [parent])
     with pytest.raises(MissingObjects, match=f"{tip} is in no pack$"):
         reader.take(parent, tip, clone=True)
+
+
+def test_the_ref_that_reaches_what_is_missing_is_named(
+    gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader
+) -> None:
+    publish(host, git, [tip := gitenv.oid(work)])
+    gitenv.git("checkout", "-q", "--orphan", "other", cwd=work)
+    gitenv.commit(work, "other")
+    publish(host, git, [bad := gitenv.commit(work, "more")], [gitenv.oid(work, "HEAD~1")])
+    older = gitenv.git("rev-list", tip, cwd=work).out.split()
+    for at in range(len(older) + 1):
+        wants = {oid: [f"refs/heads/{oid[:8]}"] for oid in [*older[:at], bad, *older[at:]]}
+        with pytest.raises(MissingObjects) as raised:
+            take(Git(reader.git_dir, env=gitenv.env), host, KEY, wants, progress=SILENT, clone=True)
+        said = f"on the host: {bad} (refs/heads/{bad[:8]}) reaches what is in no pack: git rev-list"
+        assert said in raised.value.message
+
+
+def test_what_is_said_does_not_grow_with_what_a_host_sends(
+    gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader
+) -> None:
+    publish(host, git, [tip := gitenv.oid(work)])
+    for number in range(2000):
+        host.records[PACK][f"{KEY}.x{number:04}"] = {"$type": PACK, "repo": KEY, "size": "large"}
+    taken = reader.take(tip, clone=True)
+    assert len(taken.left_out) == 4
+    assert taken.left_out[-1] == "… and 1997 more"
+    wants = {f"{number:040x}": ["refs/heads/x"] * 2000 for number in range(2000)}
+    with pytest.raises(MissingObjects) as raised:
+        take(Git(reader.git_dir, env=gitenv.env), host, KEY, wants, progress=SILENT, clone=False)
+    assert len(raised.value.message) < 1000
+    assert raised.value.message.count("… and 1997 more") == 5
+
+
+def test_a_pack_in_more_blobs_than_it_is_worth(
+    gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader
+) -> None:
+    """Each would be a request: nothing is asked for."""
+    tip = gitenv.commit(work, "noise", noise(60 * KIB))
+    record = publish(host, git, [tip])
+    data = bytes_of(host, record)
+    pieces = [*(data[at : at + 1] for at in range(4096)), data[4096:]]
+    for blobs in ([b"", data], pieces):
+        named = tuple(BlobRef(cid_of(blob), "application/x-git-pack", len(blob)) for blob in blobs)
+        host.blobs |= {cid_of(blob): blob for blob in blobs}
+        rewrite(host, record, blobs=named)
+        host.requests.clear()
+        with pytest.raises(MissingObjects, match=f"pack {record.rkey} is left out: [^p]"):
+            reader.take(tip)
+        assert "download" not in host.requests
+    pieces = [*(data[at : at + 1] for at in range(4)), data[4:]]
+    named = tuple(BlobRef(cid_of(blob), "application/x-git-pack", len(blob)) for blob in pieces)
+    host.blobs |= {cid_of(blob): blob for blob in pieces}
+    rewrite(host, record, blobs=named)
+    assert reader.take(tip).connected
+
+
+@pytest.mark.parametrize("cid", ["x", "", "\x1b[31mx", "b" * 5000, 7])
+def test_a_blob_that_has_no_cid(
+    gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader, cid: object
+) -> None:
+    tip = gitenv.commit(work, "noise", noise(60 * KIB))
+    record = publish(host, git, [tip])
+    host.records[PACK][record.rkey]["blobs"][0]["ref"]["$link"] = cid
+    with pytest.raises(MissingObjects, match=f"; pack {record.rkey} is left out: a blob without"):
+        reader.take(tip)
 
 
 def test_a_blob_that_stays_gone(

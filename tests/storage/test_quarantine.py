@@ -17,6 +17,7 @@ from git_knotless.atproto.errors import HostUnreachable
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.git import Git
 from git_knotless.storage.packs_in import MissingObjects, Taken, take
+from git_knotless.storage.quarantine import Quarantine, QuarantineLost, release
 from git_knotless.storage.store import BlobRef
 from tests.gitenv import GitEnv
 from tests.storage.packs import KEY, SILENT, noise, publish
@@ -73,7 +74,7 @@ def test_into_a_bare_repository_a_worktree_and_one_with_alternates(
     assert bare.has(tip)
     gitenv.git("worktree", "add", "-q", "--detach", "../tree", before, cwd=work)
     tree = Git(work / ".git/worktrees/tree", env=gitenv.env)
-    assert take(tree, host, KEY, [tip], progress=SILENT, clone=False).connected
+    assert take(tree, host, KEY, {tip: ()}, progress=SILENT, clone=False).connected
     assert (work / ".git/knotless" / f"{KEY}.taken").exists()
     odd = gitenv.root / 'a "b":c\\d'
     gitenv.git("clone", "-q", "-s", "--no-checkout", str(bare.path), str(odd))
@@ -95,6 +96,52 @@ def test_an_alternate_proves_nothing_for_a_clone(
     gitenv.git("update-ref", "-d", "refs/heads/main", cwd=work)
     with pytest.raises(MissingObjects):
         reader.take(tip, clone=True)
+
+
+@pytest.mark.parametrize("size", [60 * KIB, 6 * LIMIT])
+@pytest.mark.parametrize("clone", [True, False])
+def test_gc_that_removes_what_comes_in(
+    gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader, size: int, clone: bool
+) -> None:
+    """`git gc --prune=now` takes it for a leftover: no pack is to blame."""
+    push_each(gitenv, work, git, host)
+    tip = gitenv.commit(work, "noise", noise(size))
+    publish(host, git, [tip], [gitenv.oid(work, "main~1")])
+
+    def pruned(blob: BlobRef) -> Iterator[bytes]:
+        gitenv.git("prune", "--expire=now", cwd=reader.path)
+        return host.kept(blob)
+
+    host.serve = pruned
+    with pytest.raises(QuarantineLost, match="tmp_objdir-.* was removed while packs came in$"):
+        reader.take(tip, clone=clone)
+    assert reader.packs() == []
+    host.serve = None
+    assert reader.take(tip, clone=clone).connected
+
+
+def test_packs_that_vanish_before_they_are_handed_over(
+    gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader
+) -> None:
+    publish(host, git, [gitenv.oid(work)])
+    with pytest.raises(QuarantineLost), Quarantine(git) as quarantine:
+        quarantine.hand_over([quarantine.packs / "pack-1.idx"], keeps := [])
+    assert [keep.name for keep in keeps] == ["pack-1.keep"]
+    release(keeps)
+
+
+def test_nothing_is_kept_by_a_fetch_that_breaks_off_as_it_ends(
+    gitenv: GitEnv, work: Path, git: Git, host: Host, reader: Reader
+) -> None:
+    """The shallow file cannot be written: the packs are there by then."""
+    publish(host, git, [tip := gitenv.oid(work)])
+    gitenv.git("fetch", "-q", "--depth=1", work.as_uri(), "main", cwd=reader.path)
+    lock = reader.git_dir / "shallow.lock"
+    lock.touch()
+    with pytest.raises(KnotlessError, match=r"/shallow\.lock exists: "):
+        reader.take(tip, unshallow=True)
+    assert lock.exists()
+    assert not [name for name in reader.packs() if name.endswith(".keep")]
 
 
 def test_somebody_elses_keep_is_not_ours(
@@ -209,7 +256,7 @@ def stuck(blob, download=host.download, blobs=[]):
     yield from download(blob)
 
 host.serve = stuck
-take(git, host, KEY, [tip], progress=SILENT, clone=False)
+take(git, host, KEY, {tip: ()}, progress=SILENT, clone=False)
 """
     with Elsewhere(gitenv, host, reader, tip).running(program) as process:
         assert process.stdout is not None
@@ -235,7 +282,7 @@ def test_a_file_that_may_not_grow(
     program = f"""
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 try:
-    take(git, host, KEY, [tip], progress=SILENT, clone=True)
+    take(git, host, KEY, {{tip: ()}}, progress=SILENT, clone=True)
 except NoSpace as error:
     print(error.message)
 """

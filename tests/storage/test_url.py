@@ -73,6 +73,30 @@ def test_what_is_no_address(typed: str) -> None:
 
 def test_people_may_leave_the_scheme_out() -> None:
     assert str(parse_target("alice.test/repo")) == "knotless://alice.test/repo"
+    assert str(parse_target("@Alice.test/repo")) == "knotless://alice.test/repo"
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("", "'' names no repository"),
+        ("notes", "'notes' names no owner"),
+        ("notes/", "'notes/' names no owner"),
+        ("notes.git", "'notes.git' names no owner"),
+        ("alice.test", "'alice.test' names no repository"),
+        ("@alice.test", "'@alice.test' names no repository"),
+        ("did:plc:x", "'did:plc:x': 'did:plc:x' is not a DID"),
+        ("a.example", "'a.example': 'a.example' is not a handle: .example is reserved"),
+        ("a.b.LOCAL/x", "'a.b.LOCAL/x': 'a.b.LOCAL' is not a handle: .local is reserved"),
+        ("https://github.com/a/b", "'https://github.com/a/b' is not a knotless:// URL"),
+        ("KNOTLESS://alice.test/b", "'KNOTLESS://alice.test/b' is not a knotless:// URL"),
+        ("knotless://@alice.test/b", "'knotless://@alice.test/b': '@alice.test' is not a handle"),
+    ],
+)
+def test_what_is_nearly_one_is_told_what_it_lacks(typed: str, message: str) -> None:
+    with pytest.raises(BadUrl) as caught:
+        parse_target(typed)
+    assert caught.value.message == message
 
 
 def test_git_is_dropped_where_no_record_has_it() -> None:
@@ -106,3 +130,9 @@ def test_names_that_we_give(name: str) -> None:
 def test_names_that_we_do_not_give(name: str) -> None:
     with pytest.raises(BadName):
         check_new_name(name)
+
+
+def test_the_endings_are_told_apart_from_the_full_stop() -> None:
+    with pytest.raises(BadName) as caught:
+        check_new_name("x.lock")
+    assert caught.value.message.endswith("does not end in .git, .lock or '.'")
