@@ -10,9 +10,10 @@ from git_knotless import settings
 from git_knotless.atproto.errors import AccountNotHere
 from git_knotless.atproto.hosts import host_of, on_loopback
 from git_knotless.atproto.identity import Identity, IdentityCache, Resolver
+from git_knotless.atproto.log import PrintableFormatter
 from git_knotless.atproto.password import SessionAuth, login_with_password
-from git_knotless.atproto.sessions import Session, SessionStore
-from git_knotless.atproto.syntax import Did, Handle
+from git_knotless.atproto.sessions import DamagedSession, Session, SessionStore
+from git_knotless.atproto.syntax import Did, Handle, is_did
 from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import KnotlessError, LoginNeeded
 from git_knotless.settings import Settings
@@ -49,7 +50,7 @@ class Context:
     def from_environment(cls, env: Mapping[str, str], notify: Callable[[str], None]) -> Self:
         """Raises BadSetting, naming the variable or the key.
 
-        `notify` gets a line for the person when a host makes us wait.
+        `notify` gets a line for the person when a host makes us wait, or a login cannot be read.
         """
         listed = Git(None, env=env).run("config", "--show-scope", "-z", "--list")
         context = cls(settings.load(env, listed), notify)
@@ -83,7 +84,7 @@ class Context:
 
     @cached_property
     def sessions(self) -> SessionStore:
-        return SessionStore(self.settings.config_dir / "sessions")
+        return SessionStore(self.settings.config_dir / "sessions", self._notify)
 
     @cached_property
     def _hosts(self) -> HostCache:
@@ -104,8 +105,25 @@ class Context:
 
     def account(self) -> Session:
         """The session of the account that the settings name, or of the only one logged in."""
+        did = self.account_did()
+        session = self._stored_or_new(did)
+        if session is None:
+            raise _not_logged_in(self.settings.account or did)
+        return session
+
+    def account_did(self) -> Did:
+        """Whose session `account` is, whether or not it can be read; it logs nobody in."""
         if self.settings.account is not None:
-            return self._session_of(self.settings.account)
+            return self._did_of(self.settings.account)
+        dids = self.sessions.dids()
+        if len(dids) > 1:
+            dids = self._only_account()
+        if not dids:
+            raise LoginNeeded("nobody is logged in", hint="git knotless login HANDLE")
+        return dids[0]
+
+    def _only_account(self) -> list[Did]:
+        """Of several files those that hold a session: one at most."""
         stored = self.sessions.all()
         if len(stored) > 1:
             names = ", ".join(sorted(session.name for session in stored))
@@ -113,9 +131,7 @@ class Context:
                 f"several accounts are logged in: {names}",
                 hint="say which one: --account HANDLE, or KNOTLESS_ACCOUNT",
             )
-        if not stored:
-            raise LoginNeeded("nobody is logged in", hint="git knotless login HANDLE")
-        return stored[0]
+        return [session.did for session in stored]
 
     def session_for(self, did: Did) -> SessionAuth | None:
         """What a request of the account carries, if it is logged in."""
@@ -146,20 +162,20 @@ class Context:
 
     def _check_owner(self, owner: Identity, url: RepoUrl, to: Deed) -> None:
         """Whoever is logged in as somebody else is told that, rather than to log in."""
-        if self.session_for(owner.did) is None and self.sessions.all():
+        if self.session_for(owner.did) is None and self.sessions.dids():
             raise NotTheOwner(
                 f"only {owner.name} can {to} {url}", hint=f"git knotless login {owner.name}"
             )
 
-    def _session_of(self, who: Did | Handle) -> Session:
-        stored = self.sessions.all()
-        session = next((each for each in stored if who in (each.handle, each.did)), None)
-        if session is None and (stored or self.settings.password):
-            # A handle may have changed since the login.
-            session = self._stored_or_new(self.identify(who).did)
-        if session is None:
+    def _did_of(self, who: Did | Handle) -> Did:
+        """Nobody is asked where nobody could be logged in."""
+        if is_did(who):
+            return Did(who)
+        if session := self.sessions.of_handle(who):
+            return session.did
+        if not (self.sessions.dids() or self.settings.password):
             raise _not_logged_in(who)
-        return session
+        return self.identify(who).did  # it may have changed since the login
 
     def _writer(self, identity: Identity) -> SessionAuth:
         auth = self.session_for(identity.did)
@@ -175,7 +191,7 @@ class Context:
 
         No other account: its host would be handed the password of somebody else.
         """
-        session = self.sessions.load(did)
+        session = self._stored(did)
         who, password = self.settings.account, self.settings.password
         if session is not None or who is None or password is None:
             return session
@@ -186,6 +202,13 @@ class Context:
         self.sessions.save(session)
         return session
 
+    def _stored(self, did: Did) -> Session | None:
+        try:
+            return self.sessions.load(did)
+        except DamagedSession as error:
+            hint = f"git knotless login {self.name_of(did)}"
+            raise DamagedSession(error.message, hint=hint) from error
+
     def claim_grace(self, identity: Identity) -> float:
         """Seconds; less than a day on a host of this machine only."""
         grace = float(self.settings.claim_grace)
@@ -193,7 +216,9 @@ class Context:
 
 
 def _start_log(level: str) -> None:
-    logging.basicConfig(format="%(name)s: %(message)s", level=level.upper())
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("%(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=level.upper())
     # httpcore tells of every byte that it waits for; httpx's line a request is enough.
     logging.getLogger("httpcore").setLevel(logging.WARNING)
 

@@ -69,6 +69,10 @@ def _servers(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(parse_origin(text) for value in values for text in value.split())
 
 
+def _account(text: str) -> Did | Handle:
+    return parse_identifier(text.removeprefix("@"))
+
+
 def _level(text: str) -> str:
     if text not in LOG_LEVELS:
         raise ValueError(f"{text!r} is none of {', '.join(LOG_LEVELS)}")
@@ -107,7 +111,7 @@ TABLE = (
         "knotless.account",
         "the one that is logged in",
         "The account that commands act as, by its handle or DID.",
-        _last(parse_identifier),
+        _last(_account),
     ),
     Setting(
         "plc_url",
@@ -201,15 +205,22 @@ def _configured(setting: Setting, entries: Sequence[_Entry]) -> list[str]:
     return values
 
 
+# Nothing is found there and nothing can be put there, whoever we are.
+_NOWHERE = Path("/dev/null/set-KNOTLESS_CONFIG_DIR")
+
+
 def _default_dirs(found: Mapping[str, Any]) -> dict[str, Path]:
     if {"config_dir", "cache_dir"} <= found.keys():
         return {}
     import platformdirs  # 5 ms, and a helper often has both folders given
 
-    return {
-        "config_dir": platformdirs.user_config_path(APP, appauthor=False),
-        "cache_dir": platformdirs.user_cache_path(APP, appauthor=False),
-    }
+    try:
+        return {
+            "config_dir": platformdirs.user_config_path(APP, appauthor=False),
+            "cache_dir": platformdirs.user_cache_path(APP, appauthor=False),
+        }
+    except RuntimeError:  # neither HOME nor an entry for the user, as in some containers
+        return {"config_dir": _NOWHERE, "cache_dir": _NOWHERE}
 
 
 def markdown() -> str:

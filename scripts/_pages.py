@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from git_knotless import settings
-from git_knotless.porcelain.main import app
+from git_knotless.porcelain.commands import app
 
 ROOT = Path(__file__).parents[1]
 MAN_PAGE = ROOT / "share/man/man1/git-knotless.1"
@@ -30,9 +30,11 @@ Every command tells more of itself with -h.
 EXIT_STATUS = {
     "0": "Done.",
     "1": "Refused, for the reason printed.",
-    "2": "Wrong usage.",
+    "2": "The command line cannot be parsed, or its options do not go together.",
     "4": "A login is what is missing.",
-    "130": "Ended by Ctrl-C.",
+    "130": "Ended by Ctrl-C; 128 and the number of another signal that ended it.",
+    "141": "Whoever read the output has left.",
+    "others": "Of git clone, which clone becomes: 128 where it failed.",
 }
 
 

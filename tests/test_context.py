@@ -55,6 +55,49 @@ def test_of_several_one_is_named_by_its_handle_or_its_did(settings: dict[str, An
         assert context.account() == alice
 
 
+def damage(context: Context, did: Did) -> None:
+    place = context.settings.config_dir / "sessions"
+    (place / f"{did.replace(':', '_')}.json").write_text("{")
+
+
+def test_a_damaged_session_is_in_nobody_elses_way(settings: dict[str, Any]) -> None:
+    told: list[str] = []
+    with Context(Settings(**settings), told.append) as context:
+        log_in(context, ALICE, "alice.test")
+        bob = log_in(context, BOB, "bob.test")
+        damage(context, ALICE)
+        assert context.account() == bob
+    assert len(told) == 1
+    assert ALICE in told[0]
+    for account in (BOB, Handle("bob.test")):
+        with Context(Settings(**settings, account=account), told.append) as context:
+            assert context.account() == bob
+            assert context.session_for(BOB) is not None
+    assert len(told) == 1, "who is named is loaded alone"
+
+
+@pytest.mark.parametrize("account", [None, ALICE])
+def test_a_damaged_session_that_is_meant_is_a_login_that_is_missing(
+    settings: dict[str, Any], account: Did | None
+) -> None:
+    with Context(Settings(**settings, account=account)) as context:
+        log_in(context, ALICE, "alice.test")
+        damage(context, ALICE)
+        assert context.account_did() == ALICE
+        with pytest.raises(LoginNeeded, match="is damaged") as caught:
+            context.account()
+    assert caught.value.hint == f"git knotless login {ALICE}", "no host that knows its handle"
+
+
+def test_who_is_damaged_among_several_is_not_counted(settings: dict[str, Any]) -> None:
+    with Context(Settings(**settings)) as context:
+        for did, handle in ((ALICE, "alice.test"), (BOB, "bob.test")):
+            log_in(context, did, handle)
+            damage(context, did)
+        with pytest.raises(LoginNeeded, match="nobody is logged in"):
+            context.account()
+
+
 def test_who_never_logged_in_is_told_how(settings: dict[str, Any]) -> None:
     named = Context(Settings(**settings, account=Handle("alice.test")))
     with named as context, pytest.raises(LoginNeeded) as caught:

@@ -167,7 +167,7 @@ def test_all_that_a_repository_leaves_on_a_host_is_as_the_lexicons_say(
     }
 
     name = f"{alice.handle}/notes"
-    one.git("knotless", "repo", "delete", name, "--yes", name, cwd=work)
+    one.git("knotless", "repo", "delete", "--yes", name, cwd=work)
     assert left_by(alice) == {}
 
 

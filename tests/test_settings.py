@@ -1,5 +1,6 @@
 """Where a setting comes from, which of several values counts, and what is said of a bad one."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -44,6 +45,10 @@ def test_a_variable_overrides_its_twin_and_an_empty_one_does_not() -> None:
     entries = config(("global", "knotless.account", "alice.test"))
     assert load({**DIRS, "KNOTLESS_ACCOUNT": "bob.test"}, entries).account == "bob.test"
     assert load({**DIRS, "KNOTLESS_ACCOUNT": ""}, entries).account == "alice.test"
+
+
+def test_an_account_is_taken_with_its_at() -> None:
+    assert load({**DIRS, "KNOTLESS_ACCOUNT": "@alice.test"}, b"").account == "alice.test"
 
 
 def test_of_several_values_the_last_counts() -> None:
@@ -149,3 +154,14 @@ def test_each_setting_has_its_field_its_row_and_a_key_of_our_section() -> None:
         assert row.startswith(f"| `{setting.variable}` |")
         assert row.count("|") == 5
         assert setting.key is None or setting.key.startswith("knotless.")
+
+
+def test_a_user_without_a_home_has_no_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under a number of nobody's: reading works all the same."""
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+    found = load({}, b"")
+    assert not found.config_dir.exists()
+    with pytest.raises(NotADirectoryError):
+        found.cache_dir.mkdir(parents=True)

@@ -8,6 +8,8 @@ from git_knotless.porcelain.options import Account, Json, bare, open_context
 
 if TYPE_CHECKING:
     from git_knotless.atproto.sessions import Session
+    from git_knotless.atproto.syntax import Did
+    from git_knotless.context import Context
 
 
 def login(
@@ -50,31 +52,34 @@ def login(
 def logout(
     handle: Annotated[
         str | None,
-        typer.Argument(metavar="HANDLE", help="The account, when several are logged in."),
+        typer.Argument(metavar="HANDLE", help="Its handle or DID, when several are logged in."),
     ] = None,
     *,
     json: Json = False,
 ) -> None:
     """Log out: the host ends the session, and it is forgotten here.
 
+    It is forgotten here as well where the host cannot be told, with a warning.
+
     \b
     Example:
       git knotless logout
     """
-    from git_knotless.atproto.password import logout as end_session
     from git_knotless.porcelain.output import print_json, printable
 
     with open_context(handle) as context:
-        session = context.account()
-        end_session(context.client, context.sessions, session)
+        did = _logged_in(context)
+        session = _end(context, did)
     if json:
-        print_json(_as_json(session))
+        print_json(_as_json(session) if session else {"handle": None, "did": did, "pds": None})
     else:
-        print(printable(f"logged out {_name(session)}"))
+        print(printable(f"logged out {_name(session) if session else did}"))
 
 
 def whoami(*, account: Account = None, json: Json = False) -> None:
     """Show the account that commands act as.
+
+    It looks at the session that is stored here, and does not ask the host whether it still holds.
 
     \b
     Example:
@@ -87,7 +92,48 @@ def whoami(*, account: Account = None, json: Json = False) -> None:
     if json:
         print_json(_as_json(session))
     else:
-        print_fields(list(_as_json(session).items()))
+        print_fields([(name, value or "") for name, value in _as_json(session).items()])
+
+
+def _logged_in(context: "Context") -> "Did":
+    """Whom to log out. A hint to log in would mend nothing."""
+    from git_knotless.errors import LoginNeeded
+
+    try:
+        did = context.account_did()
+    except LoginNeeded as error:
+        raise LoginNeeded(error.message) from error
+    if did not in context.sessions.dids():
+        raise LoginNeeded(f"not logged in as {context.settings.account or did}")
+    return did
+
+
+def _end(context: "Context", did: "Did") -> "Session | None":
+    """The session that was ended; None for one that could not be read, and is only forgotten."""
+    from git_knotless.atproto.errors import AtprotoError
+    from git_knotless.atproto.hosts import host_of
+    from git_knotless.atproto.password import logout as end_session
+    from git_knotless.atproto.sessions import BadSession
+
+    try:
+        session = context.sessions.load(did)
+    except BadSession as error:
+        context.sessions.delete(did)
+        _warn_of_host("its host", error.message)
+        return None
+    if session is not None:
+        try:
+            end_session(context.client, context.sessions, session)
+        except AtprotoError as error:
+            _warn_of_host(host_of(session.pds), error.message)
+    return session
+
+
+def _warn_of_host(host: str, why: str) -> None:
+    from git_knotless.porcelain.output import say, warn
+
+    warn(f"logged out here; {host} could not be told: {why}")
+    say(f"hint: revoke the app password in the account's settings at {host}")
 
 
 def _as_json(session: "Session") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from git_knotless.porcelain.command import for_git
+from git_knotless.porcelain.options import target
 
 
 def clone(
@@ -25,7 +26,6 @@ def clone(
       git knotless clone knotless://alice.example/notes there -- --branch draft
     """
     from git_knotless.porcelain.here import become_git
-    from git_knotless.storage.url import parse_target
 
     where = [] if directory is None else [directory]
-    become_git("clone", *for_git(context), "--", str(parse_target(url)), *where)
+    become_git("clone", *for_git(context), "--", str(target(url)), *where)

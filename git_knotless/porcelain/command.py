@@ -1,17 +1,32 @@
 """How a command parses what is typed, where typer's way is not ours."""
 
+from difflib import get_close_matches
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _FOR_GIT = "git_knotless.for_git"
+
+# typer types its own copy of click's Context, which it keeps private: hence Any below.
+
+
+class Group(TyperGroup):
+    """Of a name that is misspelt it suggests what help shows, never what is hidden."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            shown = [name for name, command in self.commands.items() if not command.hidden]
+            if near := get_close_matches(args[0], shown, n=1):
+                error.message = f"{error.message.rstrip('.')}, did you mean {near[0]!r}?"
+            raise
 
 
 class Command(TyperCommand):
     """Its usage line says `URL [DIR]`, as git's do, and not `{URL} [DIR]`."""
 
-    # typer types its own copy of click's Context, which it keeps private: hence Any.
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 

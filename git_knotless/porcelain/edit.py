@@ -1,6 +1,7 @@
 """What `git knotless repo edit` makes of a repository's record."""
 
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from git_knotless.atproto.syntax import Did
@@ -10,11 +11,20 @@ from git_knotless.storage.creation import check_branch
 from git_knotless.storage.records import RepoRecord
 
 
+class BadCollaborator(KnotlessError):
+    """One that cannot be put in, or that is not there to be taken out."""
+
+
+class NoSuchRule(KnotlessError):
+    """The branch that a rule was to be taken from has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Applied to the record as it is at that moment; what is None or empty stays as it is.
 
-    `history` goes for the branches in `protect`. A rule keeps whatever else it says.
+    `history` goes for the branches in `protect`. A rule keeps whatever else it says. `names` is
+    what the accounts in `add` and `remove` were called.
     """
 
     description: str | None = None
@@ -25,18 +35,19 @@ class Change:
     protect: tuple[str, ...] = ()
     unprotect: tuple[str, ...] = ()
     history: str | None = None
+    names: Mapping[Did, str] = field(default_factory=dict)
 
     def check(self, owner: Did) -> None:
         """Refuse what makes no sense whatever the record says."""
         if self.history is not None and not self.protect:
             raise WrongUsage("--history says what goes for --protect BRANCH, which is missing")
-        if all(value is None or value == () for value in astuple(self)):
+        if replace(self, names={}) == Change():
             raise WrongUsage("nothing to change: give at least one option")
-        for both in (set(self.add) & set(self.remove), set(self.protect) & set(self.unprotect)):
-            if both:
-                raise WrongUsage(f"{both.pop()} cannot be put in and taken out at once")
+        accounts = {self._called(did) for did in set(self.add) & set(self.remove)}
+        for both in sorted(accounts | set(self.protect) & set(self.unprotect)):
+            raise WrongUsage(f"{both} cannot be put in and taken out at once")
         if owner in self.add:
-            raise KnotlessError("the owner pushes without being a collaborator")
+            raise BadCollaborator("the owner pushes without being a collaborator")
         for branch in self.protect:
             check_branch(branch)
         if self.default_branch is not None:
@@ -59,7 +70,7 @@ class Change:
     def _collaborators(self, repo: RepoRecord) -> list[Did]:
         for did in self.remove:
             if did not in repo.collaborators:
-                raise KnotlessError(f"{did} is not a collaborator on {repo.name}")
+                raise BadCollaborator(f"{self._called(did)} is not a collaborator on {repo.name}")
         kept = [did for did in repo.collaborators if did not in self.remove]
         return list(dict.fromkeys([*kept, *self.add]))
 
@@ -67,7 +78,8 @@ class Change:
         ruled = {rule.branch for rule in repo.rules}
         for branch in self.unprotect:
             if branch not in ruled:
-                raise KnotlessError(f"no rule of {repo.name} protects {branch}")
+                check_branch(branch)
+                raise NoSuchRule(f"no rule of {repo.name} protects {branch}")
         history = {} if self.history is None else {"history": self.history}
         rules = [
             {**rule.fields, **(history if rule.branch in self.protect else {})}
@@ -76,3 +88,6 @@ class Change:
         ]
         new = dict.fromkeys(branch for branch in self.protect if branch not in ruled)
         return rules + [{"branch": branch, **history} for branch in new]
+
+    def _called(self, did: Did) -> str:
+        return self.names.get(did, did)

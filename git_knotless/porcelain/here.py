@@ -1,6 +1,7 @@
 """The git repository that a command runs in, if any."""
 
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ DEFAULT_REMOTE = "origin"
 
 class NotInARepository(KnotlessError):
     """The command needs a git repository around it."""
+
+
+class NothingToPush(KnotlessError):
+    """No branch is checked out, or one without a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +57,35 @@ class Here:
             branch = self._line("symbolic-ref", "--quiet", "HEAD")
         except GitError as error:
             hint = "git switch BRANCH"
-            raise KnotlessError("no branch is checked out to push", hint=hint) from error
+            raise NothingToPush("no branch is checked out to push", hint=hint) from error
         if self.git.resolve(branch) is None:
             short = branch.removeprefix(BRANCHES)
-            raise KnotlessError(f"{short} has no commit to push", hint="git commit")
+            raise NothingToPush(f"{short} has no commit to push", hint="git commit")
         return branch
 
     def remotes(self) -> list[str]:
         return self._line("remote").splitlines()
 
-    def url(self) -> str | None:
-        """Of the current branch's remote, else of origin, else of the one that is knotless://."""
-        candidates = [self._remote_url(), self._remote_url(DEFAULT_REMOTE)]
-        if not any(map(_is_ours, candidates)):
-            others = {self._remote_url(name) for name in self.remotes()}
-            candidates = list(filter(_is_ours, others))
-            if len(candidates) > 1:
-                return None
-        return next(filter(_is_ours, candidates), None)
+    def candidates(self) -> dict[str, str]:
+        """The knotless:// URLs that may be meant, by their remotes.
+
+        The current branch's alone, else origin's, else every one that there is.
+        """
+        for name in ([], [DEFAULT_REMOTE]):
+            if url := _ours(self._remote_url(*name)):
+                return {"".join(name): url}
+        found = {name: _ours(self._remote_url(name)) for name in self.remotes()}
+        return {name: url for name, url in found.items() if url}
+
+    def push(self, remote: str, branch: str) -> bool:
+        """`git push -u`, whose words all go to stderr; whether it went through."""
+        command = ["git", "push", "--set-upstream", remote, branch]
+        with subprocess.Popen(command, stdout=sys.stderr) as child:
+            try:
+                return child.wait() == 0
+            except KeyboardInterrupt:
+                child.terminate()  # the block waits until it has put its own things in order
+                raise
 
     def add_remote(self, name: str, url: str) -> None:
         self.git.run("remote", "add", "--", name, url)
@@ -85,21 +101,16 @@ class Here:
         return os.fsdecode(self.git.run(*args)).removesuffix("\n")
 
 
-def _is_ours(url: str | None) -> bool:
-    return url is not None and url.startswith(SCHEME)
+def _ours(url: str | None) -> str | None:
+    return url if url is not None and url.startswith(SCHEME) else None
 
 
-def become_git(*args: str, to_stderr: bool = False) -> NoReturn:
-    """git takes this process over: its output, its exit code, and Ctrl-C, which it cleans up after.
-
-    With `to_stderr` nothing of it goes to stdout.
-    """
+def become_git(*args: str) -> NoReturn:
+    """git takes this process over: its output, its exit code, and Ctrl-C."""
     sys.stdout.flush()
     sys.stderr.flush()
-    if to_stderr:
-        os.dup2(2, 1)
     command = ["git", *args]
     try:
         os.execvp(command[0], command)
-    except FileNotFoundError as error:
-        raise KnotlessError("git is not installed") from error
+    except OSError as error:
+        raise GitError(f"git cannot be run: {error.strerror}") from error

@@ -1,111 +1,61 @@
-"""`git knotless`: the commands, and the one place where their errors become words and exit codes.
+"""`git knotless`: where its arguments and its signals come in, and where an error becomes words and
+an exit code.
 
-Everything but typer is imported by the command that needs it: help is answered at once.
+What takes time to import is imported once signals are minded.
 """
 
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from types import FrameType
 
-import typer
-from typer.core import TyperCommand
-from typer.main import get_command
-
-from git_knotless.errors import KnotlessError, LoginNeeded
-from git_knotless.porcelain import account, repo
-from git_knotless.porcelain.clone import clone
-from git_knotless.porcelain.command import Command, CommandWithGit
-from git_knotless.porcelain.create import create
-
-PROGRAM = "git knotless"
 REFUSED = 1
 WRONG_USAGE = 2
 LOGIN_NEEDED = 4
-INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
+ENDED_BY_SIGNAL = 128  # and the signal's number, as a shell says it: 130 after Ctrl-C
 OUTPUT_CLOSED = 141  # 128 + SIGPIPE
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _group(help_text: str) -> typer.Typer:
-    return typer.Typer(
-        help=help_text,
-        rich_markup_mode=None,
-        add_completion=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-        invoke_without_command=True,
-    )
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends us, once what was begun is put in order."""
 
-
-app = _group("A git forge that lives in your own atproto account.")
-repo_app = _group("Show, change and delete repositories.")
-auth_app = _group("Log in and out.")
-
-
-def _add(
-    group: typer.Typer,
-    function: Callable[..., None],
-    *names: str,
-    hidden: bool = False,
-    cls: type[TyperCommand] = Command,
-) -> None:
-    """The first of `names` is shown; the others are what it is called elsewhere."""
-    for name in names:
-        group.command(name, cls=cls, hidden=hidden or name != names[0])(function)
-
-
-_add(app, account.login, "login")
-_add(app, account.logout, "logout")
-_add(app, account.whoami, "whoami")
-_add(app, create, "create")
-_add(app, clone, "clone", cls=CommandWithGit)
-_add(repo_app, repo.list_, "list", "ls")
-_add(repo_app, repo.show, "show", "view")
-_add(repo_app, repo.edit, "edit")
-_add(repo_app, repo.delete, "delete")
-_add(repo_app, create, "create", hidden=True)
-_add(repo_app, clone, "clone", hidden=True, cls=CommandWithGit)
-_add(auth_app, account.login, "login")
-_add(auth_app, account.logout, "logout")
-_add(auth_app, account.whoami, "status")
-
-
-@repo_app.callback()
-@auth_app.callback()
-def _help_when_bare(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help(), file=sys.stderr)
-        raise typer.Exit(WRONG_USAGE)
-
-
-@app.callback()
-def _program(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
-) -> None:
-    if version:
-        from importlib.metadata import version as version_of  # slow, and nothing else needs it
-
-        print(f"git-knotless {version_of('git-knotless')}")
-        raise typer.Exit
-    _help_when_bare(context)
-
-
-app.add_typer(repo_app, name="repo")
-app.add_typer(auth_app, name="auth", hidden=True)
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signum = signum
 
 
 def main() -> int:
     """Run the command that sys.argv says. The answer is the exit code."""
+    try:
+        _mind_signals()
+        return _main(sys.argv[1:])
+    except KeyboardInterrupt as interrupt:
+        return ENDED_BY_SIGNAL + getattr(interrupt, "signum", signal.SIGINT)
+
+
+def _mind_signals() -> None:
+    for signum in _ENDING:
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, _interrupt)
+
+
+def _interrupt(signum: int, _: FrameType | None) -> None:
+    """One that comes again ends us at once, whatever the first is waiting for."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_DFL)
+    raise Interrupted(signum)
+
+
+def _main(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the locale cannot write is escaped
             stream.reconfigure(errors="backslashreplace")
-    arguments = sys.argv[1:]
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
         _drop_stdout()
         return OUTPUT_CLOSED
@@ -115,47 +65,43 @@ def main() -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    command = get_command(app)
-    try:
-        with command.make_context(PROGRAM, list(arguments)) as context:
-            command.invoke(context)
-    except typer.Exit as leave:
-        return leave.exit_code
-    return 0
+    from git_knotless.porcelain.commands import run
+
+    return run(arguments)
 
 
 def _report(error: Exception, *, as_json: bool) -> int:
     """Say what is wrong. The answer is the exit code."""
+    from git_knotless.errors import KnotlessError, LoginNeeded
     from git_knotless.porcelain.output import WrongUsage, print_error
 
-    kind, message, hint, code = type(error).__name__, str(error), None, REFUSED
+    kind, message, hint = type(error).__name__, str(error), None
     match error:
         case KnotlessError():
             message, hint = error.message, error.hint
-            if isinstance(error, LoginNeeded):
-                code = LOGIN_NEEDED
-            elif isinstance(error, WrongUsage):
-                code = WRONG_USAGE
-        case typer.TyperException():
-            kind, code = WrongUsage.__name__, error.exit_code
-            message, hint = _usage(error)
-        case OSError(filename=name) if error.strerror:
-            message = f"{os.fsdecode(name)}: {error.strerror}" if name else error.strerror
+        case OSError() if error.strerror:
+            kind, message = _of_the_system(error)
         case _:
-            message = f"this is a fault of git-knotless: {kind}: {message}"
-            hint = "KNOTLESS_LOG=debug shows where"
+            message, hint = f"this is a fault of git-knotless: {kind}: {message}", _SHOWS_WHERE
+            kind = "Fault"
             if os.environ.get("KNOTLESS_LOG") == "debug":
                 _show_traceback(error)
     print_error(kind, message, hint, as_json=as_json)
-    return code
+    if isinstance(error, LoginNeeded):
+        return LOGIN_NEEDED
+    return WRONG_USAGE if isinstance(error, WrongUsage) else REFUSED
 
 
-def _usage(error: typer.TyperException) -> tuple[str, str | None]:
-    """typer's words, as ours are: `Missing argument 'URL'.` begins small and ends without a dot."""
-    message = error.format_message().rstrip(".")
-    context: Any = getattr(error, "ctx", None)
-    hint = f"{context.command_path} -h" if context else None
-    return message[:1].lower() + message[1:], hint
+_SHOWS_WHERE = "KNOTLESS_LOG=debug shows where"
+
+
+def _of_the_system(error: OSError) -> tuple[str, str]:
+    """What to call the error, and what it says."""
+    import errno
+
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    return "NoSpace" if full else "SystemError", f"{name}{error.strerror}"
 
 
 def _show_traceback(error: Exception) -> None:

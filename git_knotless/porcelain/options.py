@@ -9,11 +9,16 @@ from git_knotless.errors import KnotlessError
 
 if TYPE_CHECKING:  # what commands import as they run, help does not wait for
     from git_knotless.context import Context
+    from git_knotless.storage.url import RepoUrl
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Account = Annotated[
     str | None,
     typer.Option("--account", metavar="HANDLE", help="Act as this one of the accounts logged in."),
+]
+Owner = Annotated[
+    str | None,
+    typer.Option("--account", metavar="HANDLE", help="Refuse, unless this is the owner."),
 ]
 Repository = Annotated[
     str | None,
@@ -25,6 +30,18 @@ Repository = Annotated[
 ]
 
 
+class NoRemote(KnotlessError):
+    """No remote of the repository around us is one of ours."""
+
+
+class SeveralRemotes(KnotlessError):
+    """Several are, and nothing says which one is meant."""
+
+
+class NotInAccount(KnotlessError):
+    """The repository named is not in the account named."""
+
+
 def bare(who: str) -> str:
     """A handle or DID as people write it, the @ before it left out."""
     return who.removeprefix("@")
@@ -34,24 +51,53 @@ def open_context(account: str | None = None) -> "Context":
     """What a command works with; `account` overrides the settings."""
     from git_knotless.atproto.syntax import parse_identifier
     from git_knotless.context import Context
-    from git_knotless.porcelain.output import say
+    from git_knotless.porcelain.output import warn
 
     env = dict(os.environ)
     if account is not None:
         env["KNOTLESS_ACCOUNT"] = parse_identifier(bare(account))
-    return Context.from_environment(env, say)
+    return Context.from_environment(env, warn)
 
 
-def named(repository: str | None) -> str:
-    """The URL or `handle/name` meant: the one given, else that of the clone around us."""
+def named(repository: str | None, command: str) -> str:
+    """The URL of the repository meant: the one given, else that of the clone around us.
+
+    `command` is what a hint is to begin with.
+    """
     from git_knotless.porcelain.here import Here
 
     if repository is not None:
-        return repository
-    url = Here.find().url()
-    if url is None:
-        raise KnotlessError(
+        return str(target(repository))
+    found = Here.find().candidates()
+    if not found:
+        raise NoRemote(
             "no remote of this repository is a knotless:// one",
-            hint="name the repository: a URL or handle/name",
+            hint=f"git knotless {command} HANDLE/NAME",
         )
-    return url
+    first, *others = found.values()
+    if any(url != first for url in others):
+        remotes = ", ".join(f"{name} ({url})" for name, url in found.items())
+        raise SeveralRemotes(
+            f"several remotes are knotless:// ones: {remotes}",
+            hint=f"git knotless {command} {first}",
+        )
+    return first
+
+
+def target(text: str) -> "RepoUrl":
+    """What a person names; where the owner is left out, a hint that has it."""
+    from git_knotless.storage.url import NoOwner, parse_target
+
+    try:
+        return parse_target(text)
+    except NoOwner as error:
+        raise NoOwner(error.message, hint=f"{_own_name()}/{text.removesuffix('/')}") from error
+
+
+def _own_name() -> str:
+    """Of the account that commands act as, where that is plain without asking anybody."""
+    with open_context() as context:
+        if context.settings.account is not None:
+            return context.settings.account
+        stored = context.sessions.all()
+    return stored[0].name if len(stored) == 1 else "HANDLE"

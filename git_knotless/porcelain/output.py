@@ -6,11 +6,13 @@ or turns the direction of what follows.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from git_knotless.errors import KnotlessError
 
+_MOMENT = 1.0  # seconds: what is over sooner needs no progress
 _JOINER = "\u200d"  # not printable by itself, and part of many an emoji
 
 
@@ -27,6 +29,10 @@ def say(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
+def warn(text: str) -> None:
+    say(f"warning: {text}")
+
+
 def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2))  # in ASCII: the same in every locale, and no escape in it
 
@@ -41,31 +47,55 @@ def print_fields(rows: Sequence[tuple[str, str]]) -> None:
         print(f"{name:<{width}}  {printable(value)}".rstrip())
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns for a person on a terminal; into a pipe a row a line, its cells between tabs."""
-    shown = [[printable(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_columns(headings, shown)
-        return
-    for row in shown:
-        print("\t".join(row))
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
-def _print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_rows(rows: Iterable[Sequence[str]]) -> None:
+    """For programs: a row a line, its cells between tabs."""
+    for row in rows:
+        print("\t".join(map(printable, row)))
+
+
+def print_columns(headings: Sequence[str], rows: Iterable[Sequence[str]], *, cut: str) -> None:
+    """For a person: a row a line, the cells of the column `cut` as long as there is room for."""
     from rich.console import Console  # 40 ms, of use on a terminal only
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, no_wrap=heading != cut)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: a cell's brackets are no markup
+        # Text: a cell's brackets are no markup.
+        table.add_row(*(Text(printable(c), no_wrap=True, overflow="ellipsis") for c in row))
     Console().print(table)
 
 
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """On a terminal, says what is being done once it takes longer than a moment."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Timer
+
+    from rich.console import Console
+    from rich.markup import escape
+
+    status = Console(stderr=True).status(escape(printable(what)))
+    timer = Timer(_MOMENT, status.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
 def print_error(kind: str, message: str, hint: str | None, *, as_json: bool) -> None:
-    """One line of what is wrong, and one of what mends it; `kind` is the error's class."""
+    """One line of what is wrong, and one of what mends it; `kind` is what docs/json.md calls it."""
     if as_json:
         print(json.dumps({"error": kind, "message": message, "hint": hint}), file=sys.stderr)
         return

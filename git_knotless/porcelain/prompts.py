@@ -1,7 +1,8 @@
 """What is asked of a person, and never of a script."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from git_knotless.errors import KnotlessError
 from git_knotless.porcelain.output import printable
@@ -37,7 +38,8 @@ def ask_password(who: str) -> str:
     from getpass import getpass
 
     try:
-        password = getpass(f"App password of {who}: ")
+        with _asking():
+            password = getpass(f"App password of {who}: ")
     except EOFError as error:
         raise NoAnswer("no password given") from error
     if not password:
@@ -50,5 +52,17 @@ def confirm(question: str, answers: Collection[str], *, hint: str) -> None:
     if not sys.stdin.isatty():
         raise NoAnswer("this asks for a name to be typed, and there is no terminal", hint=hint)
     print(printable(question), end=" ", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() not in answers:
+    with _asking():
+        answer = sys.stdin.readline()
+    if answer.strip() not in answers:
         raise NoAnswer("that is not its name: nothing was changed")
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """What is said after a question that was left without an answer has a line of its own."""
+    try:
+        yield
+    except (KeyboardInterrupt, EOFError):
+        print(file=sys.stderr)
+        raise

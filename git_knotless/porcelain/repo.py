@@ -6,13 +6,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from git_knotless.errors import KnotlessError
-from git_knotless.porcelain.options import Account, Json, Repository, bare, named, open_context
+from git_knotless.porcelain.options import (
+    Account,
+    Json,
+    NotInAccount,
+    Owner,
+    Repository,
+    bare,
+    named,
+    open_context,
+)
 
 if TYPE_CHECKING:
     from git_knotless.atproto.syntax import Did
     from git_knotless.context import Context
+    from git_knotless.porcelain.edit import Change
     from git_knotless.storage.records import RepoRecord
     from git_knotless.storage.repositories import Repository as OpenRepository
+
+
+_NAMED = 5  # of the branches that there are, when one that is not was named
+
+
+class NoSuchBranch(KnotlessError):
+    """The repository has branches, and not that one."""
 
 
 class History(StrEnum):
@@ -36,7 +53,7 @@ def list_(
       git knotless repo list alice.example --json
     """
     from git_knotless.atproto.syntax import parse_identifier
-    from git_knotless.porcelain.output import print_items, print_table
+    from git_knotless.porcelain.output import on_terminal, print_columns, print_items, print_rows
     from git_knotless.porcelain.views import repository_json
     from git_knotless.storage.repositories import repositories
     from git_knotless.storage.url import RepoUrl
@@ -49,9 +66,19 @@ def list_(
         urls = [RepoUrl(identity.handle or identity.did, repo.rkey) for repo in found]
         pairs = zip(urls, found, strict=True)
         print_items(repository_json(url, identity.did, repo) for url, repo in pairs)
+        return
+    marks = ["archived" if repo.archived else "" for repo in found]
+    rows = [
+        (repo.name, repo.description, repo.created_at, mark)
+        for repo, mark in zip(found, marks, strict=True)
+    ]
+    if on_terminal():
+        short = [
+            (name, text, created.partition("T")[0], mark) for name, text, created, mark in rows
+        ]
+        print_columns(("name", "description", "created", ""), short, cut="description")
     else:
-        rows = [(repo.name, repo.description, repo.created_at) for repo in found]
-        print_table(("name", "description", "created"), rows)
+        print_rows(rows)
 
 
 def show(repository: Repository = None, *, json: Json = False) -> None:
@@ -65,7 +92,7 @@ def show(repository: Repository = None, *, json: Json = False) -> None:
     from git_knotless.porcelain.views import ref_fields, repository_fields, snapshot_json
 
     with open_context() as context:
-        opened = context.open(named(repository))
+        opened = context.open(named(repository, "repo show"))
         snapshot = opened.snapshot()
         if json:
             print_json(snapshot_json(opened.url, opened.store.did, snapshot))
@@ -89,7 +116,11 @@ def edit(
         typer.Option("--archived/--no-archived", help="Whether pushes are refused."),
     ] = None,
     add_collaborator: Annotated[
-        list[str] | None, typer.Option(metavar="HANDLE", help="Who may push, through a gateway.")
+        list[str] | None,
+        typer.Option(
+            metavar="HANDLE",
+            help="Who may push, through a gateway; without one only the owner pushes.",
+        ),
     ] = None,
     remove_collaborator: Annotated[
         list[str] | None, typer.Option(metavar="HANDLE", help="Who may not any more.")
@@ -105,7 +136,7 @@ def edit(
     unprotect: Annotated[
         list[str] | None, typer.Option(metavar="BRANCH", help="Take its rule away.")
     ] = None,
-    account: Account = None,
+    account: Owner = None,
     json: Json = False,
 ) -> None:
     """Change a repository's settings.
@@ -118,31 +149,34 @@ def edit(
       git knotless repo edit alice.example/notes --protect main --history merges
     """
     from git_knotless.porcelain.edit import Change
-    from git_knotless.porcelain.output import print_fields, print_json
+    from git_knotless.porcelain.output import print_fields, print_json, say
     from git_knotless.porcelain.views import repository_fields, repository_json
     from git_knotless.storage.repositories import edit as edit_repository
 
     with open_context(account) as context:
+        added, removed = _dids(context, add_collaborator), _dids(context, remove_collaborator)
         change = Change(
             description=description,
             default_branch=default_branch,
             archived=archived,
-            add=_dids(context, add_collaborator),
-            remove=_dids(context, remove_collaborator),
+            add=tuple(added),
+            remove=tuple(removed),
             protect=tuple(protect or ()),
             unprotect=tuple(unprotect or ()),
             history=history and history.value,
+            names=added | removed,
         )
-        opened = _open_own(context, repository, account)
+        opened = _open_own(context, named(repository, "repo edit"), account)
         change.check(opened.store.did)
+        _check_branches(opened, change)
         repo = edit_repository(opened, change)
         if json:
             print_json(repository_json(opened.url, opened.store.did, repo))
             return
         collaborators = _names(context, repo)
-        if default_branch is not None:
-            _warn_of_no_branch(opened)
     print_fields(repository_fields(opened.url, repo, collaborators))
+    if added:
+        say("hint: collaborators push through a gateway; without one only the owner pushes")
 
 
 def delete(
@@ -152,7 +186,7 @@ def delete(
         str | None,
         typer.Option(metavar="NAME", help="Its full name, handle/name, instead of being asked."),
     ] = None,
-    account: Account = None,
+    account: Owner = None,
     json: Json = False,
 ) -> None:
     """Delete a repository: its record, its refs and its packs, for good.
@@ -163,63 +197,78 @@ def delete(
     Example:
       git knotless repo delete alice.example/notes --yes alice.example/notes
     """
-    from git_knotless.porcelain.output import print_json, printable
+    from git_knotless.porcelain.output import print_json, printable, working
     from git_knotless.porcelain.views import place_json
     from git_knotless.storage.deletion import delete as delete_repository
 
     with open_context(account) as context:
-        opened = _open_own(context, repository, account)
-        _confirm(opened, yes, named_on_the_line=repository is not None)
-        delete_repository(opened)
+        opened = _open_own(context, named(repository, "repo delete"), account)
+        _confirm(opened, yes)
+        with working(f"deleting {opened.url}"):
+            delete_repository(opened)
     if json:
         print_json(place_json(opened.url, opened.store.did))
     else:
         print(printable(f"deleted {opened.url}"))
 
 
-def _open_own(context: "Context", repository: str | None, account: str | None) -> "OpenRepository":
-    opened = context.open(named(repository), to="change")
+def _open_own(context: "Context", url: str, account: str | None) -> "OpenRepository":
+    """With its owner's session, whoever the settings say; `account` has to be the owner."""
+    opened = context.open(url, to="change")
     if account is not None and context.account().did != opened.store.did:
-        raise KnotlessError(f"{opened.url} is not in the account {bare(account)}")
+        raise NotInAccount(f"{opened.url} is not in the account {bare(account)}")
     return opened
 
 
-def _warn_of_no_branch(opened: "OpenRepository") -> None:
-    """HEAD may name a branch that is still to come, as in git, or one that is misspelt."""
-    from git_knotless.porcelain.output import say
+def _check_branches(opened: "OpenRepository", change: "Change") -> None:
+    """A default branch that is not there leaves clones with none; a rule may be there first."""
+    from git_knotless.porcelain.output import warn
+    from git_knotless.storage.refname import BRANCHES
 
-    snapshot = opened.snapshot()
-    if snapshot.live and snapshot.head is None:
-        say(f"warning: {opened.url} has no branch {snapshot.repo.default_branch} yet")
+    if change.default_branch is None and not change.protect:
+        return
+    live = opened.snapshot().live
+    branches = [name.removeprefix(BRANCHES) for name in live if name.startswith(BRANCHES)]
+    if branches and change.default_branch not in (None, *branches):
+        more = f" and {len(branches) - _NAMED} more" if len(branches) > _NAMED else ""
+        there = ", ".join(branches[:_NAMED]) + more
+        raise NoSuchBranch(f"{opened.url} has no branch {change.default_branch}: it has {there}")
+    for branch in dict.fromkeys(change.protect):
+        if branch not in branches:
+            warn(f"{opened.url} has no branch {branch} yet")
 
 
-def _confirm(opened: "OpenRepository", yes: str | None, *, named_on_the_line: bool) -> None:
-    """The full name has to be given a second time; a script that named it once may be short."""
+def _confirm(opened: "OpenRepository", yes: str | None) -> None:
+    """The full name has to be given a second time."""
     from git_knotless.porcelain.output import WrongUsage
     from git_knotless.porcelain.prompts import confirm
+    from git_knotless.storage.url import RepoUrl
 
     url = opened.url
     full = f"{url.authority}/{url.name}"
-    names = {full, str(url), f"{opened.store.did}/{url.name}"}
+    by_did = RepoUrl(opened.store.did, url.name)
+    names = {full, str(url), f"{by_did.authority}/{by_did.name}", str(by_did)}
     if yes is None:
         confirm(
             f"{url} and all that is in it will be gone for good. Type {full} to delete it:",
             names,
             hint=f"git knotless repo delete {full} --yes {full}",
         )
-    elif yes not in names | ({url.name} if named_on_the_line else set()):
+    elif bare(yes) not in names:
         raise WrongUsage(f"--yes {yes} is not the name of {url}", hint=f"--yes {full}")
 
 
-def _dids(context: "Context", handles: list[str] | None) -> "tuple[Did, ...]":
-    """DIDs are taken as they are: an account that is gone can still be taken out."""
+def _dids(context: "Context", handles: list[str] | None) -> "dict[Did, str]":
+    """What each was called. DIDs are taken as they are: one that is gone can still be taken out."""
     from git_knotless.atproto.syntax import is_did, parse_did, parse_identifier
 
     given = [bare(handle) for handle in handles or ()]
-    return tuple(
-        parse_did(who) if is_did(who) else context.identify(parse_identifier(who), write=True).did
+    return {
+        parse_did(who)
+        if is_did(who)
+        else context.identify(parse_identifier(who), write=True).did: who
         for who in given
-    )
+    }
 
 
 def _names(context: "Context", repo: "RepoRecord") -> list[str]:

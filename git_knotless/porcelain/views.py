@@ -17,27 +17,37 @@ def place_json(url: "RepoUrl", did: "Did") -> dict[str, Any]:
 
 
 def repository_json(url: "RepoUrl", did: "Did", repo: RepoRecord) -> dict[str, Any]:
-    """Where it is, and the record's fields, those with a default always there."""
-    fields = {name: value for name, value in repo.fields.items() if name != "$type"}
-    known = {
+    """Where it is, and what it is: these keys in this order, whatever its record has."""
+    return place_json(url, did) | {
+        "key": repo.key,
+        "epoch": repo.epoch,
         "description": repo.description,
         "defaultBranch": repo.default_branch,
-        "collaborators": list(repo.collaborators),
-        "rules": [dict(rule.fields) for rule in repo.rules],
+        "createdAt": repo.created_at,
+        "updatedAt": repo.updated_at,
         "archived": repo.archived,
+        "collaborators": list(repo.collaborators),
+        "rules": [_rule_json(rule) for rule in repo.rules],
     }
-    place = place_json(url, did)  # comes first, and last, as a record could say otherwise
-    return place | fields | place | known
 
 
 def snapshot_json(url: "RepoUrl", did: "Did", snapshot: "Snapshot") -> dict[str, Any]:
-    """Also the refs, as their records have them."""
+    """Also the refs, by name."""
     refs = (snapshot.refs[name] for name in snapshot.live)
     return repository_json(url, did, snapshot.repo) | {
         "refs": [
             {"name": ref.name, "target": ref.target, "generation": ref.generation} for ref in refs
         ]
     }
+
+
+def _rule_json(rule: "Rule") -> dict[str, Any]:
+    """As it is read: what the rule leaves to its reader is said."""
+    return {"branch": rule.branch, "history": _history(rule), "queue": rule.queue}
+
+
+def _history(rule: "Rule") -> str:
+    return "linear" if rule.linear else "merges"
 
 
 def repository_fields(
@@ -60,4 +70,4 @@ def ref_fields(snapshot: "Snapshot") -> list[tuple[str, str]]:
 
 
 def _rule(rule: "Rule") -> str:
-    return f"{rule.branch} ({'linear' if rule.linear else 'merges'})"
+    return f"{rule.branch} ({_history(rule)})"

@@ -241,7 +241,7 @@ def test_a_wrong_password(account: Callable[..., Account], machine: Callable[[],
     one, made = machine(), account("alice")
     args = ("knotless", "login", made.handle, "--password-stdin")
     refused = one.git(*args, stdin="wrong\n", code=1)
-    assert lines(refused) == [f"error: wrong password for {made.handle}"]
+    said(refused, f"wrong password for {made.handle}")
     assert one.git("knotless", "login", "nobody.test", "--password-stdin", stdin="x\n", code=1).err
 
 

@@ -109,7 +109,14 @@ def test_deleted_and_pushed_to_at_once(alice: Person, person: Callable[..., Pers
     with ThreadPoolExecutor(2) as pool:
         push = pool.submit(alice.git, "push", cwd=work, code=None, timeout=120)
         delete = pool.submit(
-            alice.git, "knotless", "repo", "delete", alice.url(), "--yes", "work", timeout=120
+            alice.git,
+            "knotless",
+            "repo",
+            "delete",
+            alice.url(),
+            "--yes",
+            f"{alice.handle}/work",
+            timeout=120,
         )
         push.result()
         delete.result()

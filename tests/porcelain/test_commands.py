@@ -5,7 +5,9 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,14 +48,17 @@ def as_json(machine: GitEnv, *arguments: str, **options: Any) -> dict[str, Any]:
     return document
 
 
-def on_terminal(machine: GitEnv, *arguments: str, typed: str | None = None) -> tuple[int, str]:
+def on_terminal(
+    machine: GitEnv, *arguments: str, typed: str | None = None, signum: int | None = None
+) -> tuple[int, str]:
     """The exit code, and what is shown, of a command whose standard streams are a terminal.
 
-    `typed` is written once the command asks: what comes before a password prompt is dropped.
+    `typed` is written, or `signum` sent, once the command asks: what comes before a password
+    prompt is dropped.
     """
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        ["git", "knotless", *arguments],
+        ["git-knotless", *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -63,8 +68,10 @@ def on_terminal(machine: GitEnv, *arguments: str, typed: str | None = None) -> t
     ) as process:
         os.close(theirs)
         try:
-            shown = b"" if typed is None else read_until(ours, b": ")
+            shown = b"" if typed is None and signum is None else read_until(ours, b": ")
             os.write(ours, (typed or "").encode())
+            if signum is not None:
+                process.send_signal(signum)
             shown += read_until(ours, None)
         finally:
             os.close(ours)
@@ -110,7 +117,18 @@ def test_a_password_that_is_asked_for_is_not_shown(machine: MakeMachine, alice: 
 
 def test_a_wrong_password_is_one_line(machine: MakeMachine, alice: Account) -> None:
     done = knotless(machine(), "login", alice.handle, "--password-stdin", stdin="no\n", code=1)
-    assert done.err == f"error: wrong password for {alice.handle}\n"
+    host = alice.pds.removeprefix("http://")
+    assert done.err.splitlines() == [
+        f"error: wrong password for {alice.handle}",
+        f"hint: an app password is made in the account's settings at {host}",
+    ]
+
+
+def test_ctrl_c_at_the_password_leaves_the_line(machine: MakeMachine, alice: Account) -> None:
+    code, shown = on_terminal(machine(), "login", alice.handle, signum=signal.SIGINT)
+    assert code == 130
+    assert shown.endswith(": \r\n")
+    assert "Traceback" not in shown
 
 
 def test_create_adds_the_remote_and_pushes(one: GitEnv, alice: Account) -> None:
@@ -137,8 +155,12 @@ def test_create_leaves_a_remote_that_is_there(one: GitEnv, alice: Account) -> No
         f"{url}\n",
         f"hint: to push here: git remote add knotless {url}\n",
     )
-    knotless(one, "create", "second", "--push", cwd=work, code=1)
+    refused = knotless(one, "create", "second", "--push", cwd=work, code=1)
     assert alice.record(REPO, "second") is None
+    assert refused.err.splitlines() == [
+        "error: this repository has a remote origin already",
+        f"hint: git knotless create {alice.handle}/second --remote NAME",
+    ]
     as_json(one, "create", f"{alice.did}/second", "--remote", "mine", cwd=work)
     assert one.git("remote", "get-url", "mine", cwd=work).out.endswith("/second\n")
 
@@ -147,8 +169,63 @@ def test_create_refuses_before_anything_is_made(one: GitEnv, alice: Account) -> 
     work = one.repository(commits=0)
     assert "no commit" in knotless(one, "create", "--push", cwd=work, code=1).err
     assert "remote" in knotless(one, "create", "--remote", "-x", cwd=work, code=1).err
+    full_name = knotless(one, "create", "--default-branch", "refs/heads/x", cwd=work, code=1)
+    assert full_name.err.endswith("name the branch: x\n")
     assert not one.git("remote", cwd=work).out
     assert not alice.records(REPO)
+
+
+def hooked(machine: GitEnv, script: str) -> Path:
+    """A repository whose pushes run `script` first."""
+    work = machine.repository("notes")
+    hook = work / ".git/hooks/pre-push"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n{script}\n")
+    hook.chmod(0o755)
+    return work
+
+
+def test_a_push_that_fails_leaves_what_was_created(one: GitEnv, alice: Account) -> None:
+    work = hooked(one, "echo no >&2; exit 1")
+    done = knotless(one, "create", "--push", cwd=work, code=1)
+    url = f"knotless://{alice.handle}/notes"
+    assert alice.record(REPO, "notes") is not None
+    assert done.out == f"{url}\n"
+    assert done.err.splitlines()[-2:] == [
+        f"error: created {url}, but not pushed",
+        "hint: git push -u origin main",
+    ]
+    arguments = ["create", "second", "--push", "--remote", "mine", "--json"]
+    done = knotless(one, *arguments, cwd=work, code=1)
+    check_shape(json.loads(done.out), alice, "second")
+    assert json.loads(done.err.splitlines()[-1]) == {
+        "error": "NotPushed",
+        "message": f"created knotless://{alice.handle}/second, but not pushed",
+        "hint": "git push -u mine main",
+    }
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_a_push_that_is_interrupted_leaves_what_was_created(
+    signum: int, code: int, whole_group: bool, one: GitEnv, alice: Account
+) -> None:
+    work = hooked(one, f"touch {one.root}/begun; while [ -e {one.root}/begun ]; do sleep 0.1; done")
+    with one.start("git-knotless", "create", "--push", cwd=work) as process:
+        until = time.monotonic() + 30
+        while not (one.root / "begun").exists() and time.monotonic() < until:
+            time.sleep(0.02)  # the hook of another process says that it is there
+        (os.killpg if whole_group else os.kill)(process.pid, signum)
+        process.wait(20)
+        (one.root / "begun").unlink()  # git does not end its hook, which has our pipes too
+        out, err = process.communicate(timeout=20)
+    url = f"knotless://{alice.handle}/notes"
+    assert alice.record(REPO, "notes") is not None
+    assert (process.returncode, out.decode()) == (code, f"{url}\n")
+    assert err.decode().splitlines()[-2:] == [
+        f"error: created {url}, but not pushed",
+        "hint: git push -u origin main",
+    ]
 
 
 def test_a_name_that_is_taken(one: GitEnv, alice: Account) -> None:
@@ -176,28 +253,17 @@ def test_another_account_is_not_ours_to_create_in(
     assert not alice.records(REPO)
 
 
-SHAPE = {
-    "uri": str,
-    "url": str,
-    "name": str,
-    "key": str,
-    "epoch": int,
-    "description": str,
-    "defaultBranch": str,
-    "createdAt": str,
-    "collaborators": list,
-    "rules": list,
-    "archived": bool,
-}
+KEYS = ["uri", "url", "name", "key", "epoch", "description", "defaultBranch"]
+KEYS += ["createdAt", "updatedAt", "archived", "collaborators", "rules"]
 
 
 def check_shape(document: dict[str, Any], alice: Account, name: str) -> None:
-    assert {key: type(document[key]) for key in SHAPE} == SHAPE
+    assert [key for key in document if key != "refs"] == KEYS
     assert document["uri"] == f"at://{alice.did}/{REPO}/{name}"
     assert document["url"] == f"knotless://{alice.handle}/{name}"
     assert document["name"] == name
     assert RFC_3339.fullmatch(document["createdAt"])
-    assert "$type" not in document
+    assert RFC_3339.fullmatch(document["updatedAt"])
 
 
 def test_every_command_answers_in_one_shape(one: GitEnv, alice: Account) -> None:
@@ -213,7 +279,7 @@ def test_every_command_answers_in_one_shape(one: GitEnv, alice: Account) -> None
     refs = {ref["name"]: ref["target"] for ref in shown["refs"]}
     assert refs == dict.fromkeys(("refs/heads/main", "refs/tags/v1"), one.oid(one.root / "work"))
     gone = as_json(one, "repo", "delete", full, "--yes", full)
-    assert gone == {key: made[key] for key in ("uri", "url", "name")}
+    assert list(gone.items()) == [(key, made[key]) for key in ("uri", "url", "name")]
 
 
 def test_a_record_cannot_say_that_it_is_elsewhere(one: GitEnv, alice: Account) -> None:
@@ -242,13 +308,17 @@ def test_show_and_list_for_people(one: GitEnv, alice: Account, account: MakeAcco
         "branches": "1",
         "tags": "0",
     }
-    listed = knotless(one, "repo", "list").out
-    assert re.fullmatch(r"notes\tesc \\x1b\[31m\t\S+Z\n", listed)
+    knotless(one, "create", "other", "--description", "word " * 99)
+    notes, other = knotless(one, "repo", "list").out.splitlines()
+    assert re.fullmatch(r"notes\tesc \\x1b\[31m\t\S+Z\tarchived", notes)
+    assert re.fullmatch(r"other\t(word ){99}\t\S+Z\t", other)
     assert knotless(one, "repo", "list", bob.handle).out == ""
     code, shown = on_terminal(one, "repo", "list")
     assert code == 0
-    head, row = shown.splitlines()
-    assert (head.split(), row.split()[0]) == (["name", "description", "created"], "notes")
+    head, notes, other = shown.splitlines()
+    assert head.split() == ["name", "description", "created"]
+    assert re.fullmatch(r"notes +esc \\x1b\[31m +\d{4}-\d\d-\d\d +archived", notes.rstrip())
+    assert re.fullmatch(r"other +word .*… +\d{4}-\d\d-\d\d", other.rstrip())
 
 
 def test_edit_changes_the_record_and_moves_the_epoch(one: GitEnv, alice: Account) -> None:
@@ -265,12 +335,46 @@ def test_edit_changes_the_record_and_moves_the_epoch(one: GitEnv, alice: Account
     assert alice.record(REPO, "notes") == after, "nothing to change is nothing to write"
 
 
-def test_a_default_branch_that_is_not_there_is_mentioned(one: GitEnv, alice: Account) -> None:
+def test_a_default_branch_that_is_not_there_is_refused(one: GitEnv, alice: Account) -> None:
+    work = one.repository("notes")
+    url = f"knotless://{alice.handle}/notes"
+    knotless(one, "create", cwd=work)
+    assert not knotless(one, "repo", "edit", "--default-branch", "trunk", cwd=work).err
+    one.git("push", "origin", *(f"main:refs/heads/b{n}" for n in range(7)), cwd=work)
+    before = alice.record(REPO, "notes")
+    edit = ["repo", "edit", "--default-branch"]
+    error = json.loads(knotless(one, *edit, "trunk", "--json", cwd=work, code=1).err)
+    assert error["error"] == "NoSuchBranch"
+    assert error["message"] == f"{url} has no branch trunk: it has b0, b1, b2, b3, b4 and 2 more"
+    assert alice.record(REPO, "notes") == before
+    assert not knotless(one, *edit, "b6", cwd=work).err
+
+
+def test_a_protected_branch_that_is_not_there_is_mentioned(one: GitEnv, alice: Account) -> None:
     work = one.repository("notes")
     knotless(one, "create", "--push", cwd=work)
-    done = knotless(one, "repo", "edit", "--default-branch", "trunk", cwd=work)
-    assert done.err == f"warning: knotless://{alice.handle}/notes has no branch trunk yet\n"
-    assert not knotless(one, "repo", "edit", "--default-branch", "main", cwd=work).err
+    for option in ([], ["--json"]):
+        done = knotless(one, "repo", "edit", "--protect", "rel", *option, cwd=work)
+        assert done.err == f"warning: knotless://{alice.handle}/notes has no branch rel yet\n"
+    record = alice.record(REPO, "notes")
+    assert record is not None
+    assert record["rules"] == [{"branch": "rel"}]
+    assert not knotless(one, "repo", "edit", "--protect", "main", cwd=work).err
+
+
+def test_collaborators_are_told_by_what_was_typed(
+    one: GitEnv, alice: Account, account: MakeAccount
+) -> None:
+    bob, full = account("bob"), f"@{alice.handle}/notes"
+    knotless(one, "create", full)
+    done = knotless(one, "repo", "edit", full, "--add-collaborator", f"@{bob.handle}")
+    record = alice.record(REPO, "notes")
+    assert record is not None
+    assert record["collaborators"] == [bob.did]
+    assert "without one only the owner pushes" in done.err
+    knotless(one, "repo", "edit", full, "--remove-collaborator", bob.did)
+    gone = knotless(one, "repo", "edit", full, "--remove-collaborator", bob.handle, code=1)
+    assert gone.err == f"error: {bob.handle} is not a collaborator on notes\n"
 
 
 def test_delete_asks_for_the_full_name(one: GitEnv, alice: Account) -> None:
@@ -278,7 +382,8 @@ def test_delete_asks_for_the_full_name(one: GitEnv, alice: Account) -> None:
     full = f"{alice.handle}/notes"
     done = knotless(one, "repo", "delete", full, code=1)
     assert done.err.splitlines()[-1] == f"hint: git knotless repo delete {full} --yes {full}"
-    knotless(one, "repo", "delete", full, "--yes", "other", code=2)
+    for name in ("other", "notes"):
+        knotless(one, "repo", "delete", full, "--yes", name, code=2)
     code, shown = on_terminal(one, "repo", "delete", full, typed="notes\n")
     assert code == 1
     assert "nothing was changed" in shown
@@ -289,11 +394,13 @@ def test_delete_asks_for_the_full_name(one: GitEnv, alice: Account) -> None:
     assert not alice.records("dev.knotless.claim")
 
 
-def test_delete_in_a_clone_takes_no_short_name(one: GitEnv, alice: Account) -> None:
+@pytest.mark.parametrize("spelt", ["{handle}/notes", "@{handle}/notes", "knotless://{did}/notes"])
+def test_delete_in_a_clone_takes_no_short_name(one: GitEnv, alice: Account, spelt: str) -> None:
     work = one.repository("notes")
     knotless(one, "create", cwd=work)
     knotless(one, "repo", "delete", "--yes", "notes", cwd=work, code=2)
-    knotless(one, "repo", "delete", "--yes", f"{alice.handle}/notes", cwd=work)
+    yes = spelt.format(handle=alice.handle, did=alice.did)
+    knotless(one, "repo", "delete", "--yes", yes, cwd=work)
     assert alice.record(REPO, "notes") is None
 
 
@@ -329,6 +436,10 @@ def test_several_accounts(one: GitEnv, alice: Account, account: MakeAccount) -> 
     edit = ["repo", "edit", f"{alice.handle}/notes", "--archived"]
     assert "is not in" in knotless(one, *edit, "--account", bob.handle, code=1).err
     knotless(one, *edit, "--account", alice.handle)
+    knotless(one, *edit[:-1], "--no-archived", env={"KNOTLESS_ACCOUNT": bob.handle})
+    record = alice.record(REPO, "notes")
+    assert record is not None
+    assert "archived" not in record, "as the owner, whoever the settings say"
     as_json(one, "logout", alice.handle)
     assert as_json(one, "whoami")["did"] == bob.did
 
@@ -352,6 +463,55 @@ def test_a_session_that_was_ended_is_a_login_that_is_missing(one: GitEnv, alice:
     done = knotless(one, "create", "notes", code=4)
     assert done.err.splitlines()[-1] == f"hint: git knotless login {alice.handle}"
     assert as_json(one, "repo", "list") == {"items": []}, "reading needs none"
+
+
+def session_file(machine: GitEnv, account: Account) -> Path:
+    (file,) = machine.home.rglob(f"{account.did.replace(':', '_')}.json")
+    return file
+
+
+def test_a_damaged_session_is_in_nobody_elses_way(
+    one: GitEnv, alice: Account, account: MakeAccount
+) -> None:
+    bob = account("bob")
+    one.login(bob)
+    session_file(one, alice).write_text("{")
+    assert as_json(one, "whoami", "--account", bob.handle)["did"] == bob.did
+    assert not knotless(one, "create", f"{bob.handle}/notes").err
+    done = knotless(one, "whoami")
+    assert f"did   {bob.did}".split() in [line.split() for line in done.out.splitlines()]
+    assert done.err.startswith("warning: ")
+    assert alice.did in done.err
+    meant = knotless(one, "create", f"{alice.handle}/notes", code=4)
+    assert meant.err.splitlines()[-1] == f"hint: git knotless login {alice.handle}"
+    assert "is damaged" in meant.err
+
+
+@pytest.mark.parametrize("named", ["handle", "did", None])
+def test_a_damaged_session_can_be_logged_out(
+    one: GitEnv, alice: Account, named: str | None
+) -> None:
+    file = session_file(one, alice)
+    file.write_text("{")
+    arguments = [] if named is None else [getattr(alice, named)]
+    done = knotless(one, "logout", *arguments, "--json")
+    assert json.loads(done.out) == {"handle": None, "did": alice.did, "pds": None}
+    assert done.err.startswith("warning: logged out here; its host could not be told: ")
+    assert not file.exists()
+
+
+def test_a_host_that_is_down_is_logged_out_of_here(one: GitEnv, alice: Account) -> None:
+    file = session_file(one, alice)
+    session = json.loads(file.read_text())
+    file.write_text(json.dumps(session | {"pds": "http://localhost:1"}))
+    done = knotless(one, "logout")
+    assert not file.exists()
+    assert done.out == f"logged out {alice.handle} ({alice.did})\n"
+    why = "localhost:1 cannot be reached: connection refused"
+    assert done.err.splitlines() == [
+        f"warning: logged out here; localhost:1 could not be told: {why}",
+        "hint: revoke the app password in the account's settings at localhost:1",
+    ]
 
 
 def test_an_account_that_has_gone_is_looked_up_again(one: GitEnv, alice: Account) -> None:

@@ -11,6 +11,7 @@ from git_knotless.porcelain.output import WrongUsage
 from git_knotless.storage.records import RepoRecord
 from git_knotless.storage.store import Record
 
+FULL_NAME = "'refs/heads/x' is the full name of a ref: name the branch: x"
 OWNER, ALICE, BOB = (Did(f"did:plc:{letter * 24}") for letter in "oab")
 
 
@@ -81,11 +82,18 @@ def test_a_rule_is_taken_away_with_its_doubles() -> None:
     ("change", "message"),
     [
         (Change(remove=(ALICE,)), f"{ALICE} is not a collaborator on notes"),
+        (
+            Change(remove=(ALICE,), names={ALICE: "alice.test"}),
+            "alice.test is not a collaborator on notes",
+        ),
         (Change(unprotect=("main",)), "no rule of notes protects main"),
         (Change(add=(OWNER,)), "the owner pushes without being a collaborator"),
         (Change(protect=("a..b",)), "'a..b' cannot be the name of a branch"),
         (Change(default_branch="a b"), "'a b' cannot be the name of a branch"),
         (Change(default_branch=""), "'' cannot be the name of a branch"),
+        (Change(default_branch="refs/heads/x"), FULL_NAME),
+        (Change(protect=("refs/heads/x",)), FULL_NAME),
+        (Change(unprotect=("refs/heads/x",)), FULL_NAME),
     ],
 )
 def test_what_cannot_be_is_refused(change: Change, message: str) -> None:
@@ -94,10 +102,16 @@ def test_what_cannot_be_is_refused(change: Change, message: str) -> None:
     assert caught.value.message == message
 
 
+def test_a_rule_of_such_a_name_can_be_taken_away() -> None:
+    change = Change(unprotect=("refs/heads/x",))
+    assert changed(change, rules=[{"branch": "refs/heads/x"}]) == {"rules": None}
+
+
 @pytest.mark.parametrize(
     "change",
     [
         Change(),
+        Change(names={ALICE: "alice.test"}),
         Change(history="linear"),
         Change(description="a", history="linear"),
         Change(add=(ALICE,), remove=(ALICE,)),

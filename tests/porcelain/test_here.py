@@ -8,6 +8,7 @@ import pytest
 
 from git_knotless.errors import KnotlessError
 from git_knotless.porcelain.here import Here, NotInARepository
+from git_knotless.porcelain.options import SeveralRemotes, named
 from tests.gitenv import GitEnv
 
 Enter = Callable[[Path], Here]
@@ -53,27 +54,43 @@ def test_the_directory_is_that_of_the_whole_work_tree(gitenv: GitEnv, enter: Ent
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({}, None),
-        ({"remote.origin.url": OTHER}, None),
-        ({"remote.origin.url": OURS}, OURS),
+        ({}, []),
+        ({"remote.origin.url": OTHER}, []),
+        ({"remote.origin.url": OURS}, [OURS]),
         ({"remote.origin.url": OURS, "remote.up.url": f"{OURS}2", "branch.main.remote": "up"},
-         f"{OURS}2"),
-        ({"remote.origin.url": OURS, "remote.up.url": OTHER, "branch.main.remote": "up"}, OURS),
-        ({"remote.origin.url": OTHER, "remote.mine.url": OURS}, OURS),
-        ({"remote.origin.url": OTHER, "remote.a.url": OURS, "remote.b.url": f"{OURS}2"}, None),
-        ({"branch.main.remote": OURS}, OURS),
+         [f"{OURS}2"]),
+        ({"remote.origin.url": OURS, "remote.up.url": OTHER, "branch.main.remote": "up"}, [OURS]),
+        ({"remote.origin.url": OTHER, "remote.mine.url": OURS}, [OURS]),
+        ({"remote.origin.url": OTHER, "remote.a.url": OURS, "remote.b.url": f"{OURS}2"},
+         [OURS, f"{OURS}2"]),
+        ({"branch.main.remote": OURS}, [OURS]),
         ({"remote.origin.url": "kn:notes", f"url.{OURS.removesuffix('notes')}.insteadOf": "kn:"},
-         OURS),
-        ({"remote.--upload-pack=x.url": OURS}, OURS),
+         [OURS]),
+        ({"remote.--upload-pack=x.url": OURS}, [OURS]),
     ],
 )  # fmt: skip
 def test_the_url_is_found_among_the_remotes(
-    config: dict[str, str], expected: str | None, gitenv: GitEnv, enter: Enter
+    config: dict[str, str], expected: list[str], gitenv: GitEnv, enter: Enter
 ) -> None:
     work = gitenv.repository()
     for key, value in config.items():
         gitenv.git("config", key, value, cwd=work)
-    assert enter(work).url() == expected
+    assert list(enter(work).candidates().values()) == expected
+
+
+def test_of_several_each_is_told_with_its_remote(gitenv: GitEnv, enter: Enter) -> None:
+    work = gitenv.repository()
+    for name in ("a", "b"):
+        gitenv.git("config", f"remote.{name}.url", OURS, cwd=work)
+    enter(work)
+    assert named(None, "repo show") == OURS, "two remotes, one repository"
+    gitenv.git("config", "remote.b.url", f"{OURS}2", cwd=work)
+    with pytest.raises(SeveralRemotes) as caught:
+        named(None, "repo show")
+    assert caught.value.message == (
+        f"several remotes are knotless:// ones: a ({OURS}), b ({OURS}2)"
+    )
+    assert caught.value.hint == f"git knotless repo show {OURS}"
 
 
 def test_a_branch_with_commits_can_be_pushed(gitenv: GitEnv, enter: Enter) -> None:

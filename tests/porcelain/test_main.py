@@ -1,5 +1,6 @@
 """What a person meets before any host is asked: help, wrong usage, and how a command ends."""
 
+import errno
 import json
 import os
 import signal
@@ -13,10 +14,25 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from git_knotless.atproto.sessions import Session, SessionStore
+from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.porcelain import main as porcelain
-from git_knotless.porcelain.main import app, main
+from git_knotless.porcelain.commands import app
+from git_knotless.porcelain.main import main
 
 Captured = pytest.CaptureFixture[str]
+ALICE, BOB = (
+    Session(Did(f"did:plc:{name[0] * 24}"), Handle(f"{name}.test"), "http://localhost:1", "a", "r")
+    for name in ("alice", "bob")
+)
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_pytests_again() -> Iterator[None]:
+    minded = {each: signal.getsignal(each) for each in porcelain._ENDING}
+    yield
+    for each, handler in minded.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +118,34 @@ def test_what_gh_calls_otherwise_is_there_and_not_shown() -> None:
     assert get_command(app).commands["auth"].hidden  # type: ignore[attr-defined]  # it is a group
 
 
+@pytest.mark.parametrize("words", [[], ["repo"], ["repo", "edit"], ["clone"]])
+def test_help_is_what_h_shows(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, *words, "-h") == 0
+    shown = capsys.readouterr().out
+    assert run(monkeypatch, "help", *words) == 0
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["help", "nonsense"], "no such command 'nonsense'"),
+        (["cloen"], "no such command 'cloen', did you mean 'clone'?"),
+        (["auht"], "no such command 'auht'"),
+        (["repo", "lst"], "no such command 'lst', did you mean 'list'?"),
+        (["repo", "veiw"], "no such command 'veiw'"),
+        (["repo", "creat"], "no such command 'creat'"),
+    ],
+)
+def test_what_is_hidden_is_not_suggested(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {message}"
+
+
 @pytest.mark.parametrize("arguments", [[], ["repo"], ["auth"]])
 def test_without_a_command_help_is_no_success(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Captured
@@ -169,12 +213,21 @@ def test_wrong_usage_with_json_is_a_document(
         (["repo", "show"], 1, "not in a git repository"),
         (["repo", "show", "alice.test"], 1, "'alice.test' names no repository"),
         (["repo", "show", "alice.test/a/b"], 1, "'alice.test/a/b': 'a/b' cannot be the name"),
+        (["repo", "show", ""], 1, "'' names no repository"),
+        (["repo", "show", "notes"], 1, "'notes' names no owner"),
+        (["repo", "show", "@alice.test/a/b"], 1, "'@alice.test/a/b': 'a/b' cannot be the name"),
+        (["repo", "show", "alice.example/a"], 1, "'alice.example/a': 'alice.example' is"),
+        (["repo", "show", "https://a.test/b"], 1, "'https://a.test/b' is not a knotless:// URL"),
+        (["clone", "notes"], 1, "'notes' names no owner"),
+        (["clone", "https://a.test/b"], 1, "'https://a.test/b' is not a knotless:// URL"),
         (["clone", "not a url"], 1, "'not a url'"),
+        (["create", "notes.lock"], 1, "the name of a repository does not end in .git, "),
         (["clone", "--", "alice.test/a"], 2, "missing argument 'URL'"),
         (["login", "nonsense"], 1, "'nonsense' is not"),
         (["whoami", "--account", "nonsense"], 1, "'nonsense' is not"),
+        (["whoami", "--account", "@alice.test"], 4, "not logged in as alice.test"),
     ],
-)
+)  # fmt: skip
 def test_a_refusal_is_one_line_and_a_code(
     arguments: list[str],
     code: int,
@@ -189,6 +242,49 @@ def test_a_refusal_is_one_line_and_a_code(
     assert len(rest) <= 1
     assert all(line.startswith("hint: ") for line in rest)
     assert not shown.out
+
+
+@pytest.mark.parametrize("account", [None, "alice.test"])
+def test_who_is_not_logged_in_is_not_told_to_log_in_so_as_to_log_out(
+    account: str | None, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    arguments = ["logout"] if account is None else ["logout", account]
+    assert run(monkeypatch, *arguments) == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_account_may_be_written_with_its_at(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("KNOTLESS_ACCOUNT", "@alice.test")
+    assert run(monkeypatch, "whoami") == 4
+    assert capsys.readouterr().err.startswith("error: not logged in as alice.test\n")
+
+
+@pytest.mark.parametrize(
+    ("logged_in", "account", "hint"),
+    [
+        ([], None, "HANDLE/notes"),
+        ([ALICE], None, "alice.test/notes"),
+        ([ALICE, BOB], None, "HANDLE/notes"),
+        ([ALICE, BOB], "bob.test", "bob.test/notes"),
+    ],
+)
+@pytest.mark.parametrize("command", [["clone"], ["repo", "show"], ["repo", "delete"]])
+def test_a_name_without_its_owner_is_told_whose_it_may_be(
+    command: list[str],
+    logged_in: list[Session],
+    account: str | None,
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    for session in logged_in:
+        SessionStore(tmp_path / "home/config/sessions").save(session)
+    monkeypatch.setenv("KNOTLESS_ACCOUNT", account or "")
+    assert run(monkeypatch, *command, "notes") == 1
+    assert capsys.readouterr().err == f"error: 'notes' names no owner\nhint: {hint}\n"
 
 
 def test_a_bad_setting_is_told_by_its_name(
@@ -244,6 +340,26 @@ def test_a_fault_of_ours_shows_where_it_is_once_asked(
     assert "1 // 0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_while_it_starts_is_quiet(signum: int, code: int, tmp_path: Path) -> None:
+    """typer is imported first of what takes time: here it is what is interrupted."""
+    (tmp_path / "typer.py").write_text(
+        f"import os, time\nos.kill(os.getpid(), {int(signum)})\ntime.sleep(9)  # not reached\n"
+    )
+    path = os.pathsep.join([str(tmp_path), ROOT])
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "-h"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
 def test_ctrl_c_ends_a_command_that_waits_for_a_host() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         resolver = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -268,6 +384,27 @@ def test_a_full_disk_is_one_line() -> None:
     with open("/dev/full", "w") as full:
         done = command("-h", stdout=full, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "NoSpace"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "NoSpace"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "SystemError"),
+        (ZeroDivisionError("by zero"), "Fault"),
+        (OSError("of a library's own"), "Fault"),
+    ],
+)
+def test_an_error_of_the_system_has_a_name_of_its_own(
+    error: Exception, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def fail(_: Sequence[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(porcelain, "_run", fail)
+    assert run(monkeypatch, "whoami", "--json") == 1
+    assert json.loads(capsys.readouterr().err)["error"] == kind
 
 
 def test_help_imports_nothing_that_is_slow() -> None:

@@ -3,17 +3,20 @@
 import io
 import json
 import sys
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from git_knotless.porcelain.output import (
+    print_columns,
     print_error,
     print_fields,
     print_items,
-    print_table,
+    print_rows,
     printable,
+    working,
 )
 
 
@@ -46,21 +49,68 @@ def test_what_is_shown_is_one_line_that_can_be_written(text: str) -> None:
     assert shown.replace("\u200d", "").isprintable()
 
 
-def test_a_table_in_a_pipe_is_a_row_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("name", "what"), [("a", "tab\there"), ("b", "")])
+def test_for_a_program_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([("a", "tab\there"), ("b", "")])
     assert capsys.readouterr().out == "a\ttab\\there\nb\t\n"
 
 
-def test_a_table_on_a_terminal_has_headings_and_takes_no_markup(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """What stdout and stderr are from now on, 40 columns wide."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "dumb")
-    print_table(("name", "what"), [("a", "[red]x[/red]")])
+    monkeypatch.setenv("COLUMNS", "40")
+    return terminal
+
+
+def test_columns_have_headings_and_take_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    print_columns(("name", "what"), [("a", "[red]x[/red]")], cut="what")
     head, row = terminal.getvalue().splitlines()
     assert head.split() == ["name", "what"]
     assert row.split() == ["a", "[red]x[/red]"]
+
+
+def test_a_row_is_one_line_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    rows = [
+        ("a-long-name-that-stays", "漢字 and so on " * 9, "2026-01-02"),
+        ("b", "2\n3", ""),
+    ]
+    print_columns(("name", "what", "when"), rows, cut="what")
+    _, first, second = terminal.getvalue().splitlines()
+    assert first.startswith("a-long-name-that-stays")
+    assert "…" in first
+    assert first.rstrip().endswith("2026-01-02")
+    assert r"2\n3" in second
+
+
+def test_what_takes_long_is_said_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setattr("git_knotless.porcelain.output._MOMENT", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    with working("deleting [b]it[/b]"):
+        until = time.monotonic() + 10
+        while "deleting [b]it[/b]" not in terminal.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)  # another thread says it
+    assert "deleting [b]it[/b]" in terminal.getvalue()
+
+
+def test_what_is_over_soon_is_not_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    with working("deleting"):
+        pass
+    assert terminal.getvalue() == ""
+
+
+def test_nothing_of_it_reaches_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("git_knotless.porcelain.output._MOMENT", 0.0)
+    with working("deleting"):
+        pass
+    assert capsys.readouterr() == ("", "")
 
 
 def test_fields_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:

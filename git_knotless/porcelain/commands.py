@@ -1,0 +1,135 @@
+"""The commands of `git knotless`, by their names.
+
+Everything but typer is imported by the command that needs it: help is answered at once.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+from git_knotless.porcelain import account, repo, sandbox
+from git_knotless.porcelain.clone import clone
+from git_knotless.porcelain.command import Command, CommandWithGit, Group
+from git_knotless.porcelain.create import create
+
+PROGRAM = "git knotless"
+_NO_COMMAND = 2  # as wrong usage is
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of a command that was not refused; WrongUsage where there is none such."""
+    program = get_command(app)
+    try:
+        with program.make_context(PROGRAM, list(arguments)) as context:
+            program.invoke(context)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except typer.TyperException as error:
+        raise _wrong_usage(error) from error
+    return 0
+
+
+def _wrong_usage(error: typer.TyperException) -> Exception:
+    """typer's words, as ours are: `Missing argument 'URL'.` begins small and ends without a dot."""
+    from git_knotless.porcelain.output import WrongUsage
+
+    message = error.format_message().rstrip(".")
+    context: Any = getattr(error, "ctx", None)
+    hint = f"{context.command_path} -h" if context else None
+    return WrongUsage(message[:1].lower() + message[1:], hint=hint)
+
+
+def _group(help_text: str) -> typer.Typer:
+    return typer.Typer(
+        cls=Group,
+        help=help_text,
+        rich_markup_mode=None,
+        add_completion=False,
+        suggest_commands=False,  # Group's are of what help shows
+        context_settings={"help_option_names": ["-h", "--help"]},
+        invoke_without_command=True,
+    )
+
+
+app = _group("A git forge that lives in your own atproto account.")
+repo_app = _group("Show, change and delete repositories.")
+auth_app = _group("Log in and out.")
+sandbox_app = _group("Try everything on this machine, without an account.")
+
+
+def _help(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="Which; all when left out.")
+    ] = None,
+) -> None:
+    """Show how a command is used, as its -h does.
+
+    \b
+    Example:
+      git knotless help repo edit
+    """
+    raise typer.Exit(run([*(command or ()), "-h"]))
+
+
+def _add(
+    group: typer.Typer,
+    function: Callable[..., None],
+    *names: str,
+    hidden: bool = False,
+    cls: type[TyperCommand] = Command,
+) -> None:
+    """The first of `names` is shown; the others are what it is called elsewhere."""
+    for name in names:
+        group.command(name, cls=cls, hidden=hidden or name != names[0])(function)
+
+
+_add(app, account.login, "login")
+_add(app, account.logout, "logout")
+_add(app, account.whoami, "whoami")
+_add(app, create, "create")
+_add(app, clone, "clone", cls=CommandWithGit)
+_add(app, _help, "help")
+_add(repo_app, repo.list_, "list", "ls")
+_add(repo_app, repo.show, "show", "view")
+_add(repo_app, repo.edit, "edit")
+_add(repo_app, repo.delete, "delete")
+_add(repo_app, create, "create", hidden=True)
+_add(repo_app, clone, "clone", hidden=True, cls=CommandWithGit)
+_add(auth_app, account.login, "login")
+_add(auth_app, account.logout, "logout")
+_add(auth_app, account.whoami, "status")
+_add(sandbox_app, sandbox.start, "start")
+_add(sandbox_app, sandbox.env, "env")
+_add(sandbox_app, sandbox.stop, "stop")
+_add(sandbox_app, sandbox.reset, "reset")
+
+
+@repo_app.callback()
+@auth_app.callback()
+@sandbox_app.callback()
+def _help_when_bare(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(_NO_COMMAND)
+
+
+@app.callback()
+def _program(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of  # slow, and nothing else needs it
+
+        print(f"git-knotless {version_of('git-knotless')}")
+        raise typer.Exit
+    _help_when_bare(context)
+
+
+app.add_typer(repo_app, name="repo")
+app.add_typer(sandbox_app, name="sandbox")
+app.add_typer(auth_app, name="auth", hidden=True)
