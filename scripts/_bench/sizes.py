@@ -1,0 +1,32 @@
+"""How much of everything is measured."""
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    commits: int = 2_000  # of the synthetic history
+    runs: int = 5  # timed, of each contestant, after one that is not
+    pushes: int = 1_000  # small ones, one commit each
+    repositories: int = 200  # others in the account
+    packs_between: int = 120  # more than one page of a listing
+    memory: int = 1024 * MIB
+    refs: int = 5_000
+    packs: int = 10_000
+    file: int = 100 * MIB
+
+
+# Everything once, small: whether it runs, and the counts. Its times say nothing.
+QUICK = Sizes(
+    commits=60,
+    runs=1,
+    pushes=25,
+    repositories=5,
+    packs_between=5,
+    memory=12 * MIB,
+    refs=250,
+    packs=210,
+    file=6 * MIB,
+)
