@@ -4,15 +4,13 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from git_knotless import settings
 from git_knotless.atproto.errors import AccountNotHere
 from git_knotless.atproto.hosts import host_of, on_loopback
 from git_knotless.atproto.identity import Identity, IdentityCache, Resolver
 from git_knotless.atproto.log import PrintableFormatter
-from git_knotless.atproto.password import SessionAuth, login_with_password
-from git_knotless.atproto.sessions import DamagedSession, Session, SessionStore
 from git_knotless.atproto.syntax import Did, Handle, is_did
 from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import KnotlessError, LoginNeeded
@@ -22,6 +20,10 @@ from git_knotless.storage.hosts import HostCache
 from git_knotless.storage.public import PublicStore
 from git_knotless.storage.repositories import CLAIM_GRACE, Repository
 from git_knotless.storage.url import RepoUrl, parse_target
+
+if TYPE_CHECKING:  # whoever only reads carries no session, and waits for none of this
+    from git_knotless.atproto.password import SessionAuth
+    from git_knotless.atproto.sessions import Session, SessionStore
 
 # Before a write the DID document is at most this old: after a move, the old host still takes
 # writes for a while, and what is written there is lost.
@@ -83,7 +85,9 @@ class Context:
         )
 
     @cached_property
-    def sessions(self) -> SessionStore:
+    def sessions(self) -> "SessionStore":
+        from git_knotless.atproto.sessions import SessionStore
+
         return SessionStore(self.settings.config_dir / "sessions", self._notify)
 
     @cached_property
@@ -103,7 +107,7 @@ class Context:
         except KnotlessError:
             return did
 
-    def account(self) -> Session:
+    def account(self) -> "Session":
         """The session of the account that the settings name, or of the only one logged in."""
         did = self.account_did()
         session = self._stored_or_new(did)
@@ -133,8 +137,10 @@ class Context:
             )
         return [session.did for session in stored]
 
-    def session_for(self, did: Did) -> SessionAuth | None:
+    def session_for(self, did: Did) -> "SessionAuth | None":
         """What a request of the account carries, if it is logged in."""
+        from git_knotless.atproto.password import SessionAuth
+
         session = self._stored_or_new(did)
         return None if session is None else SessionAuth(self.client, self.sessions, session)
 
@@ -177,7 +183,7 @@ class Context:
             raise _not_logged_in(who)
         return self.identify(who).did  # it may have changed since the login
 
-    def _writer(self, identity: Identity) -> SessionAuth:
+    def _writer(self, identity: Identity) -> "SessionAuth":
         auth = self.session_for(identity.did)
         if auth is None:
             raise _not_logged_in(identity.name)
@@ -186,7 +192,7 @@ class Context:
             raise LoginNeeded(moved, hint=auth.session.login_command)
         return auth
 
-    def _stored_or_new(self, did: Did) -> Session | None:
+    def _stored_or_new(self, did: Did) -> "Session | None":
         """A stored session comes first; else a password logs in the account named beside it.
 
         No other account: its host would be handed the password of somebody else.
@@ -198,11 +204,15 @@ class Context:
         identity = self.identify(who)
         if identity.did != did:
             return None
+        from git_knotless.atproto.password import login_with_password
+
         session = login_with_password(self.client, identity, password)
         self.sessions.save(session)
         return session
 
-    def _stored(self, did: Did) -> Session | None:
+    def _stored(self, did: Did) -> "Session | None":
+        from git_knotless.atproto.sessions import DamagedSession
+
         try:
             return self.sessions.load(did)
         except DamagedSession as error:

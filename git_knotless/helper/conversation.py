@@ -7,12 +7,14 @@ error leaves nothing half said.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from git_knotless.helper import connect, fetch, listing, protocol, push
+from git_knotless.helper import connect, fetch, listing, protocol
 from git_knotless.helper.options import Options, set_option
 from git_knotless.storage.snapshot import Snapshot
-from git_knotless.storage.updates import Outcome, Update
+
+if TYPE_CHECKING:  # most runs push nothing, and wait for none of this
+    from git_knotless.storage.updates import Outcome, Update
 
 CAPABILITIES = (
     "option",
@@ -57,7 +59,7 @@ class Service(Protocol):
         """The object id of each revision of the local repository; None for one it has not."""
         ...
 
-    def push(self, updates: Sequence[Update], options: Options) -> Sequence[Outcome]: ...
+    def push(self, updates: "Sequence[Update]", options: Options) -> "Sequence[Outcome]": ...
 
     def empty_repository(self, head: str) -> AbstractContextManager[connect.UploadPack]: ...
 
@@ -109,6 +111,8 @@ class Conversation:
         self._answer(fetch.lines(fetched.keeps, connected=fetched.connected, options=self._options))
 
     def _push(self, refspecs: Sequence[protocol.Refspec]) -> None:
+        from git_knotless.helper import push
+
         updates = push.updates(refspecs, self._options, self._service.resolve)
         self._answer(push.lines(self._service.push(updates, self._options)))
 

@@ -19,17 +19,18 @@ from git_knotless.storage.git import Git
 from git_knotless.storage.records import is_oid
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
-from git_knotless.storage.updates import Outcome, Update
 from git_knotless.storage.url import parse_target
 
 if TYPE_CHECKING:  # a listing is all that most fetches ask for: it waits for nothing else
     from git_knotless.storage.packs_in import Taken
+    from git_knotless.storage.updates import Outcome, Update
 
 
 class OtherObjectFormat(KnotlessError):
     """A fetch of objects that this repository cannot hold."""
 
 
+_KINDS = frozenset({"commit", "tag", "tree", "blob"})
 _CLOCKS_APART = 300.0  # seconds that go unsaid
 
 
@@ -119,9 +120,11 @@ class Remote:
         return self.git.is_shallow()
 
     def resolve(self, sources: Sequence[str]) -> Mapping[str, str | None]:
-        return revisions(self.git, sources)
+        """In one process with what a push will ask of the remote's own objects."""
+        there = self._read(for_push=True).snapshot.targets
+        return revisions(self.git, sources, also=tuple(set(there.values())))
 
-    def push(self, updates: Sequence[Update], options: Options) -> Sequence[Outcome]:
+    def push(self, updates: "Sequence[Update]", options: Options) -> "Sequence[Outcome]":
         from git_knotless.storage.push import push
 
         reading = self._read(for_push=True)
@@ -160,12 +163,18 @@ def called(wants: Sequence[str], snapshot: Snapshot) -> dict[str, list[str]]:
     return refs
 
 
-def revisions(git: Git, names: Sequence[str]) -> dict[str, str | None]:
-    """The object id of each, tags not peeled; one process for any number of them."""
-    if not names:
-        return {}
-    asked = b"".join(os.fsencode(name) + b"\n" for name in names)
-    answers = git.run("cat-file", "--batch-check=%(objectname)", input=asked).splitlines()
-    found = [answer.decode(errors="replace") for answer in answers]
+def revisions(git: Git, names: Sequence[str], also: Sequence[str] = ()) -> dict[str, str | None]:
+    """The object id of each, tags not peeled; one process for any number of them.
+
+    The types of these, and of the object ids in `also`, are known to `git` from then on.
+    """
+    asked = [*names, *also]
+    lines = b"".join(os.fsencode(name) + b"\n" for name in asked)
+    check = "--batch-check=%(objectname) %(objecttype)"
+    answers = git.run("cat-file", check, input=lines).decode(errors="replace").splitlines()
     # The line of one that is not here, or that says too little, is its name and that.
-    return {name: oid if is_oid(oid) else None for name, oid in zip(names, found, strict=True)}
+    words = (answer.rpartition(" ") for answer in answers)
+    found = [(oid, kind) if is_oid(oid) and kind in _KINDS else None for oid, _, kind in words]
+    git.learn_types(dict(filter(None, found)))
+    oids = [None if each is None else each[0] for each in found]
+    return dict(zip(names, oids[: len(names)], strict=True))

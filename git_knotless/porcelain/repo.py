@@ -151,7 +151,7 @@ def edit(
     from git_knotless.porcelain.edit import Change
     from git_knotless.porcelain.output import print_fields, print_json, say
     from git_knotless.porcelain.views import repository_fields, repository_json
-    from git_knotless.storage.repositories import edit as edit_repository
+    from git_knotless.storage.editing import edit as edit_repository
 
     with open_context(account) as context:
         added, removed = _dids(context, add_collaborator), _dids(context, remove_collaborator)

@@ -20,7 +20,7 @@ from git_knotless.storage.records import (
     RepoRecord,
 )
 from git_knotless.storage.snapshot import Snapshot
-from git_knotless.storage.store import Write
+from git_knotless.storage.store import RecordStore, Write
 from git_knotless.storage.updates import Move
 
 MAX_WRITES = 200  # in one batch, on every host
@@ -41,6 +41,11 @@ class Stamp:
     def at(self) -> str:
         """In RFC 3339."""
         return format_time(self.time)
+
+
+def stamp_now(store: RecordStore) -> Stamp:
+    """Now by the host's clock."""
+    return Stamp(datetime.now(UTC) + timedelta(seconds=store.clock_offset()))
 
 
 def new_stamp(snapshot: Snapshot, clock_offset: float) -> Stamp:

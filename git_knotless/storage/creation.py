@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from git_knotless.atproto.errors import AtprotoError, XrpcError
 from git_knotless.atproto.syntax import tid
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import Stamp
+from git_knotless.storage.batches import Stamp, stamp_now
 from git_knotless.storage.outcome import Batch, Sent, send
 from git_knotless.storage.records import (
     CLAIM,
@@ -18,7 +18,6 @@ from git_knotless.storage.records import (
     RepoRecord,
 )
 from git_knotless.storage.refname import BRANCHES, is_ref_name
-from git_knotless.storage.repositories import stamp_now
 from git_knotless.storage.store import Record, RecordStore, Write
 from git_knotless.storage.url import RepoUrl
 

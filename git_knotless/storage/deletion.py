@@ -11,7 +11,7 @@ from functools import partial
 from git_knotless.atproto.errors import XrpcError
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import MAX_WRITES
+from git_knotless.storage.batches import MAX_WRITES, stamp_now
 from git_knotless.storage.outcome import REFUSALS, Batch, Sent, send
 from git_knotless.storage.records import (
     CLAIM,
@@ -20,7 +20,7 @@ from git_knotless.storage.records import (
     EpochRecord,
     prefix_of,
 )
-from git_knotless.storage.repositories import Repository, stamp_now
+from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Record, RecordStore, Write
 

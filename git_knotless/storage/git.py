@@ -39,6 +39,7 @@ class Git:
     ) -> None:
         self.env = {**env, **_HERMETIC}
         self._fds = fds
+        self._types: dict[str, str] = {}
         if git_dir is not None:
             self.env["GIT_DIR"] = str(git_dir.absolute())
 
@@ -103,15 +104,18 @@ class Git:
 
     def types(self, oids: Iterable[str]) -> dict[str, str | None]:
         """What kind of object each is; None for one that is not here."""
-        asked = list(oids)
-        if not asked:
-            return {}
-        check = "--batch-check=%(objecttype)"
-        answer = self.run("cat-file", check, input=_lines(asked)).decode().splitlines()
-        return {
-            oid: None if line.endswith(" missing") else line
-            for oid, line in zip(asked, answer, strict=True)
-        }
+        wanted = list(oids)
+        asked = [oid for oid in wanted if oid not in self._types]
+        if asked:
+            check = "--batch-check=%(objecttype)"
+            answer = self.run("cat-file", check, input=_lines(asked)).decode().splitlines()
+            pairs = zip(asked, answer, strict=True)
+            self.learn_types({oid: kind for oid, kind in pairs if not kind.endswith(" missing")})
+        return {oid: self._types.get(oid) for oid in wanted}
+
+    def learn_types(self, types: Mapping[str, str]) -> None:
+        """Of objects that are here: they are not asked about again. Others may yet come."""
+        self._types.update(types)
 
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether `old` is reached from `new`; both are commits that are here."""

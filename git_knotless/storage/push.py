@@ -5,7 +5,7 @@ only while the epoch it read stands. A batch that loses is read again: refs that
 are refused, the others go on. What was reported is what a fresh clone shows.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,10 +16,11 @@ from git_knotless.storage.git import Git
 from git_knotless.storage.outcome import Sent, send
 from git_knotless.storage.parcel import Parcel
 from git_knotless.storage.progress import Progress
+from git_knotless.storage.records import RefRecord
 from git_knotless.storage.refname import BRANCHES, parents
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.shallow import refuse_holes
-from git_knotless.storage.snapshot import Snapshot
+from git_knotless.storage.snapshot import Snapshot, read_refs
 from git_knotless.storage.updates import Move, Outcome, Update, cannot_stand, judge
 
 _READINGS = 12  # of the repository in one push: before each, somebody else's write landed
@@ -71,10 +72,12 @@ class _Push:
     parcel: Parcel
     atomic: bool
     notify: Callable[[str], None]
+    key: str = ""
     outcomes: dict[str, str | None] = field(default_factory=dict)
     landed: list[Move] = field(default_factory=list)
 
     def run(self, snapshot: Snapshot, updates: Sequence[Update], *, dry_run: bool) -> list[Outcome]:
+        self.key = snapshot.repo.key
         moves = self._judge(snapshot, updates)
         if dry_run:
             refuse_holes(self.git, _tips(moves), frozenset(snapshot.live.values()))
@@ -212,19 +215,23 @@ class _Push:
             return
         doubt = "pushed, but not known to stand: git ls-remote shows whether it does"
         self._refuse(created, doubt)
-        now = self.repository.snapshot()
-        lost = dict(_conflicts(created, now))
+        refs = read_refs(self.repository.store, self.key, self.repository.url)
+        lost = dict(_conflicts(created, refs))
         back = self.landed if self.atomic and lost else [m for m in created if m.name in lost]
         words = {move.name: lost.get(move.name, _ATOMIC) for move in back}
-        raced = bool(back) and self._send_all(now, list(_reversals(back, now))) is not None
+        raced = bool(back) and not self._reversed(back)
         self.outcomes |= {move.name: None for move in created}
         self.outcomes |= dict.fromkeys(words, doubt) if raced else words
 
+    def _reversed(self, moves: Sequence[Move]) -> bool:
+        now = self.repository.snapshot()
+        return self._send_all(now, list(_reversals(moves, now))) is None
 
-def _conflicts(created: Sequence[Move], now: Snapshot) -> Iterator[tuple[str, str]]:
+
+def _conflicts(created: Sequence[Move], refs: Mapping[str, RefRecord]) -> Iterator[tuple[str, str]]:
     """Of `created`, the names beside which another's stands that cannot, and why."""
     mine = {move.name for move in created}
-    there = now.targets
+    there = {name for name, ref in refs.items() if ref.target is not None}
     for name in there:
         for parent in parents(name):
             if parent in there and (name in mine) != (parent in mine):

@@ -1,15 +1,10 @@
-"""A repository as its reader or its owner holds it: finding, listing, making, changing."""
+"""A repository as its reader or its owner holds it: finding and listing."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
 
-from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import Stamp, rewrite
-from git_knotless.storage.outcome import Batch, Sent, send
-from git_knotless.storage.records import REPO, BadRecord, EpochRecord, RepoRecord
+from git_knotless.storage.records import REPO, BadRecord, RepoRecord
 from git_knotless.storage.snapshot import (
     NoSuchRepository,
     Snapshot,
@@ -21,11 +16,6 @@ from git_knotless.storage.url import RepoUrl
 
 CLAIM_GRACE = 86_400.0  # seconds that a claim stays at least (trust.md)
 _SECONDS_UNSURE = 2.0
-_READINGS = 8  # of a record that others rewrite at the same time
-
-
-class RacedTooOften(KnotlessError):
-    """Others rewrote the record each time that it was read."""
 
 
 @dataclass(slots=True)
@@ -80,27 +70,3 @@ def repositories(store: RecordStore) -> Iterator[RepoRecord]:
             yield RepoRecord.from_record(record)
         except BadRecord:
             continue
-
-
-def edit(repository: Repository, change: Callable[[RepoRecord], RepoRecord]) -> RepoRecord:
-    """Rewrite the record as `change` makes it of what is there, and move the epoch.
-
-    `change` is asked again each time another writer was first; what it leaves as it is writes
-    nothing.
-    """
-    store = repository.store
-    for _ in range(_READINGS):
-        old = repository.record()
-        if change(old) == old:
-            return old
-        stamp = stamp_now(store)
-        new = change(old).next_epoch(stamp.nonce, stamp.at)
-        batch = Batch(rewrite(old, new), EpochRecord.of(new).rkey, stamp.nonce)
-        if send(store, batch, stale=partial(repository.moved_from, old)) is Sent.LANDED:
-            return new
-    raise RacedTooOften(f"others keep changing {repository.url}: try again")
-
-
-def stamp_now(store: RecordStore) -> Stamp:
-    """Now by the host's clock."""
-    return Stamp(datetime.now(UTC) + timedelta(seconds=store.clock_offset()))

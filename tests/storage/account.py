@@ -68,6 +68,8 @@ class Account:
 
     def _page(self, collection: str, cursor: str | None, ascending: bool) -> Page:
         self.requests.append(f"list {collection}")
+        if self.down:
+            raise HostUnreachable("down")
         with self.lock:
             values = dict(self.records.get(collection, {}))
         keys = sorted(values, reverse=not ascending)

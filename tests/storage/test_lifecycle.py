@@ -9,8 +9,9 @@ from git_knotless.atproto.syntax import Rkey
 from git_knotless.storage import creation, outcome
 from git_knotless.storage.creation import AlreadyExists, BadBranch, UnsafeHost, create
 from git_knotless.storage.deletion import delete
+from git_knotless.storage.editing import edit
 from git_knotless.storage.records import CLAIM, REF, REPO, RefRecord, RepoRecord, epoch_rkey
-from git_knotless.storage.repositories import Repository, edit, repositories
+from git_knotless.storage.repositories import Repository, repositories
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write
 from git_knotless.storage.url import parse_url

@@ -19,11 +19,12 @@ from git_knotless.errors import KnotlessError
 from git_knotless.storage import outcome
 from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import delete
+from git_knotless.storage.editing import edit
 from git_knotless.storage.git import Git
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.push import push
 from git_knotless.storage.records import PACK, REF, REPO, PackRecord, RefRecord
-from git_knotless.storage.repositories import Repository, edit
+from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
 from git_knotless.storage.store import Record, Write
 from git_knotless.storage.updates import Outcome, Update
