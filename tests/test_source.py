@@ -160,7 +160,7 @@ def test_no_file_names_where_packages_come_from() -> None:
         re.MULTILINE,
     )
     patterns = ("*lock*", "*.toml", "*.txt", "*.cfg", ".npmrc", "package.json")
-    skipped = {".venv", ".git", "node_modules", "__pycache__"}
+    skipped = {".venv", ".venv-try", ".git", "node_modules", "__pycache__"}
     for path in (each for pattern in patterns for each in ROOT.rglob(pattern)):
         if path.is_file() and not skipped.intersection(path.relative_to(ROOT).parts):
             assert not address.search(path.read_text()), path

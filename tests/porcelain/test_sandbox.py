@@ -1,0 +1,358 @@
+"""`git knotless sandbox` as people and machines treat it: real processes, ended by their id."""
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from git_knotless.porcelain import sandbox as command
+from git_knotless.porcelain.sandbox_folder import Folder
+from tests.gitenv import GitEnv, Result
+
+WARNING = "warning: a sandbox is for trying things out, and no place to keep work\n"
+Variables = dict[str, str]
+
+
+class Machine(GitEnv):
+    """One with a sandbox that is the user's own, in a home with a name that needs quotes."""
+
+    @property
+    def folder(self) -> Path:
+        return self.home / ".local/share/knotless/sandbox"
+
+    def sandbox(self, *arguments: str, **options: Any) -> Result:
+        return self.git("knotless", "sandbox", *arguments, **options)
+
+    def begin(self, *arguments: str) -> dict[str, Any]:
+        done = self.sandbox("start", "--json", *arguments)
+        assert done.err == WARNING
+        described: dict[str, Any] = json.loads(done.out)
+        return described
+
+    def variables(self, *arguments: str) -> Variables:
+        found: Variables = json.loads(self.sandbox("env", "--json", *arguments).out)
+        return found
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path / 'it\'s "one" $HOME')
+    yield machine
+    if machine.folder.exists():
+        machine.sandbox("stop", code=None)
+
+
+def runs(folder: Path) -> bool:
+    """Whether a server holds the folder, by the lock that ends with it."""
+    if not (folder / "running").exists():
+        return False
+    with open(folder / "running", "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def wait_until_ended(folder: Path) -> None:
+    until = time.monotonic() + 30
+    while runs(folder):
+        assert time.monotonic() < until
+        time.sleep(0.02)  # another process is ending
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_tour_without_a_login(one: Machine) -> None:
+    work = one.repository("notes", commits=3)
+    one.sandbox("start")
+    script = """
+        eval "$(git knotless sandbox env)" &&
+        git knotless create --push &&
+        git clone --quiet knotless://alice.test/notes ../copy
+    """
+    one.run("/bin/sh", "-c", script, cwd=work)
+    assert one.oid(one.root / "copy") == one.oid(work)
+    one.git("fsck", "--strict", cwd=one.root / "copy")
+    assert not (one.home / "knotless").exists(), "the user's own sessions"
+    assert not (one.home / "knotless-cache").exists()
+
+
+def test_what_people_are_shown(one: Machine) -> None:
+    done = one.sandbox("start")
+    variables = one.variables()
+    hint = 'hint: eval "$(git knotless sandbox env)" has this shell use it\n'
+    assert done.err == WARNING + hint
+    first, *rows = done.out.splitlines()
+    assert first == "the sandbox is ready"
+    assert dict(re.split("  +", row, maxsplit=1) for row in rows) == {
+        "accounts": "alice.test",
+        "hosts": variables["KNOTLESS_HANDLE_RESOLVER"],
+        "directory": variables["KNOTLESS_PLC_URL"],
+        "folder": str(one.folder),
+        "passwords": f"{one.folder}/data/passwords.json",
+    }
+    again = one.sandbox("start")
+    assert again.out == done.out.replace("is ready", "is running already", 1)
+    assert again.err == done.err
+    assert one.sandbox("stop").out == f"ended the sandbox in {one.folder}\n"
+    assert one.sandbox("stop").out == f"no sandbox runs in {one.folder}\n"
+
+
+def test_the_environment_of_a_shell_and_of_a_program_are_the_same(one: Machine) -> None:
+    network = one.begin("--account", "alice.test", "--account", "@Bob.pds1.test", "--pds", "2")
+    variables = one.variables()
+    exports = one.sandbox("env").out.splitlines()
+    assert [shlex.split(line) for line in exports] == [
+        ["export", f"{name}={value}"] for name, value in variables.items()
+    ]
+    assert variables == {
+        "KNOTLESS_PLC_URL": network["plc"],
+        "KNOTLESS_HANDLE_RESOLVER": " ".join(host["url"] for host in network["pds"]),
+        "KNOTLESS_CONFIG_DIR": str(one.folder / "config"),
+        "KNOTLESS_CACHE_DIR": str(one.folder / "cache"),
+        "KNOTLESS_ACCOUNT": "alice.test",
+    }
+    who = ["knotless", "whoami", "--json", "--account"]
+    for account in network["accounts"]:
+        shown = json.loads(one.git(*who, account["handle"], env=variables).out)
+        assert shown == {key: account[key] for key in ("handle", "did", "pds")}
+    assert network["accounts"][1]["pds"] == network["pds"][1]["url"]
+
+
+def test_a_folder_is_named_to_the_byte(one: Machine) -> None:
+    place = os.fsdecode(b"caf\xe9 \n'$x")
+    one.sandbox("start", "--dir", place)
+    script = 'eval "$(git knotless sandbox env --dir "$1")"; git knotless whoami'
+    assert "alice.test" in one.run("/bin/sh", "-c", script, "sh", place).out
+    assert one.sandbox("stop", "--dir", place).out.startswith("ended")
+
+
+def test_it_is_kept_over_a_stop_and_a_kill(one: Machine) -> None:
+    work = one.repository()
+    first = one.begin("--account", "bob.test", "--account", "alice.test")
+    url = "knotless://bob.test/work"
+    one.git("knotless", "create", "work", cwd=work, env=one.variables())
+    one.git("push", url, "main", cwd=work, env=one.variables())
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until_ended(one.folder)
+    refused = one.sandbox("env", code=1)
+    assert refused.err.splitlines() == [
+        f"error: no sandbox runs in {one.folder}",
+        "hint: git knotless sandbox start",
+    ]
+    again = one.begin("--account", "carol.test")
+    assert again["accounts"][:2] == first["accounts"]
+    assert [each["handle"] for each in again["accounts"]] == [
+        "bob.test",
+        "alice.test",
+        "carol.test",
+    ]
+    assert {**again, "pid": 0, "accounts": 0} == {**first, "pid": 0, "accounts": 0}
+    listed = one.git("ls-remote", url, env=one.variables()).out
+    assert one.oid(work) in listed
+    one.commit(work)
+    one.git("push", url, "main", cwd=work, env=one.variables())
+
+
+def test_secrets_are_for_their_owner(one: Machine) -> None:
+    (password,) = (each["password"] for each in one.begin()["accounts"])
+    assert re.fullmatch("[a-z2-7]{4}(-[a-z2-7]{4}){3}", password)
+    assert mode(one.folder) == 0o700
+    files = [path for path in one.folder.rglob("*") if path.is_file()]
+    secret = [path for path in files if path.name != "lock" and path.suffix != ".lock"]
+    assert {mode(path) for path in secret} == {0o600}
+
+
+def test_a_session_that_is_damaged_is_begun_again(one: Machine) -> None:
+    one.begin()
+    (session,) = (one.folder / "config/sessions").glob("*.json")
+    session.write_text("{")
+    one.begin()
+    assert one.git("knotless", "whoami", env=one.variables()).out.startswith("handle")
+
+
+def test_two_starts_at_once_are_one_sandbox(one: Machine) -> None:
+    start = ("git-knotless", "sandbox", "start", "--json")
+    with one.start(*start) as first, one.start(*start) as second:
+        shown = [json.loads(each.communicate(timeout=60)[0]) for each in (first, second)]
+    assert shown[0] == shown[1]
+
+
+def test_a_process_that_has_the_id_of_an_old_one_is_left_alone(one: Machine) -> None:
+    """As after a restart of the machine: here it is ours."""
+    one.begin()
+    one.sandbox("stop")
+    running = one.folder / "running"
+    lines = running.read_text().splitlines()
+    running.write_text(f"{os.getpid()}\n{lines[1]}\n")
+    assert one.sandbox("stop").out.startswith("no sandbox runs")
+    assert one.begin()["pid"] != os.getpid()
+
+
+def test_a_port_that_is_taken_does_not_bind_the_next_start(one: Machine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = one.sandbox("start", "--port", str(port), code=1)
+        assert refused.err == f"error: the sandbox did not start: port {port} is already taken\n"
+        assert not runs(one.folder)
+        network = one.begin()
+    assert not network["plc"].endswith(f":{port}")
+    one.sandbox("stop")
+    kept = network["plc"].rpartition(":")[2]
+    with socket.create_server(("127.0.0.1", int(kept))):
+        assert f"port {kept} is already taken" in one.sandbox("start", code=1).err
+    assert one.begin()["accounts"] == network["accounts"], "of one that was there, nothing is lost"
+
+
+def test_what_it_does_not_become_is_refused(one: Machine) -> None:
+    pid = one.begin()["pid"]
+    for arguments, lacking in (
+        (("--account", "bob.test"), "runs already, without bob.test"),
+        (("--pds", "2"), "runs already, without 2 hosts"),
+        (("--port", "1234"), "and keeps its ports"),
+        (("--foreground",), "runs already"),
+    ):
+        done = one.sandbox("start", *arguments, "--json", code=1)
+        error = json.loads(done.err)
+        assert error["error"] == "SandboxRuns"
+        assert error["message"].endswith(lacking)
+    assert one.begin()["pid"] == pid
+    one.sandbox("stop")
+    assert "keeps its ports" in one.sandbox("start", "--port", "1234", code=1).err
+    assert not runs(one.folder)
+
+
+@pytest.mark.parametrize("handle", ["alice.example.org", "x.y.test", "admin.test"])
+def test_an_account_that_cannot_be_is_one_line(handle: str, one: Machine) -> None:
+    done = one.sandbox("start", "--account", handle, code=1)
+    assert done.err.startswith("error: the sandbox did not start: ")
+    assert len(done.err.splitlines()) == 1
+    assert not runs(one.folder)
+    one.begin()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("begun", [False, True], ids=["at once", "once its server is there"])
+def test_a_start_that_is_interrupted_leaves_no_process(
+    signum: int, begun: bool, one: Machine
+) -> None:
+    with one.start("git-knotless", "sandbox", "start") as process:
+        until = time.monotonic() + 30
+        while not (runs(one.folder) if begun else one.folder.exists()):
+            assert time.monotonic() < until
+            time.sleep(0.001)  # another process is beginning
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (128 + signum, b"", b"")
+    assert not runs(one.folder)
+    assert one.begin()["accounts"]
+
+
+@pytest.mark.slow
+def test_a_start_that_is_killed_leaves_nothing_that_is_not_found_again(one: Machine) -> None:
+    for wait in (0.0, 0.02, 0.1, 0.3):
+        with one.start("git-knotless", "sandbox", "start") as process:
+            until = time.monotonic() + 30
+            while not runs(one.folder) and process.poll() is None:
+                assert time.monotonic() < until
+                time.sleep(0.001)  # another process is beginning
+            time.sleep(wait)  # to be somewhere else in its start
+            process.kill()
+        network = one.begin()
+        assert one.git("knotless", "whoami", env=one.variables()).out.startswith("handle")
+        assert Path(f"/proc/{network['pid']}").exists() or not Path("/proc").exists()
+        one.sandbox("stop")
+        assert not runs(one.folder)
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+)
+def test_in_the_foreground_it_ends_with_its_command(signum: int, code: int, one: Machine) -> None:
+    with one.start("git-knotless", "sandbox", "start", "--foreground", "--json") as process:
+        assert process.stdout
+        shown = b""
+        while not shown.endswith(b"\n}\n"):
+            shown += process.stdout.readline()
+        assert json.loads(shown)["accounts"]
+        assert one.variables()["KNOTLESS_ACCOUNT"] == "alice.test"
+        process.send_signal(signum)
+        assert process.wait(30) == code
+        wait_until_ended(one.folder)
+
+
+def test_in_the_foreground_it_can_be_ended_by_another_command(one: Machine) -> None:
+    with one.start("git-knotless", "sandbox", "start", "--foreground") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"the sandbox is ready\n"
+        one.sandbox("stop")
+        assert process.wait(30) == 0
+
+
+def test_reset_deletes_what_is_a_sandbox_s(one: Machine) -> None:
+    one.begin()
+    refused = one.sandbox("reset", code=1)
+    assert refused.err.endswith("hint: git knotless sandbox reset --yes\n")
+    assert runs(one.folder)
+    (one.folder / "mine").write_text("kept")
+    left = one.sandbox("reset", "--yes")
+    assert left.err == "warning: left what is not the sandbox's: mine\n"
+    assert left.out == f"deleted the sandbox in {one.folder}\n"
+    assert sorted(path.name for path in one.folder.iterdir()) == ["mine", "sandbox.lock"]
+    (one.folder / "mine").unlink()
+    one.begin()
+    one.sandbox("reset", "--yes")
+    assert not one.folder.exists()
+    assert one.sandbox("reset", "--yes", code=1).err.startswith("error: there is no sandbox in")
+
+
+def test_a_folder_of_something_else_is_left_alone(one: Machine) -> None:
+    for command_ in (["start"], ["stop"], ["reset", "--yes"], ["env"]):
+        done = one.sandbox(*command_, "--dir", str(one.home), code=1)
+        assert done.err.startswith("error: ")
+        assert [path.name for path in one.home.iterdir()] == [".gitconfig"]
+    (one.root / "empty").mkdir()
+    one.sandbox("start", "--dir", "empty")
+    one.sandbox("reset", "--yes", "--dir", "empty")
+
+
+def test_nothing_of_the_current_directory_is_run(one: Machine) -> None:
+    for name in ("uvicorn", "json", "git_knotless"):
+        (one.root / f"{name}.py").write_text("raise SystemExit('not ours')\n")
+    one.begin()
+
+
+def test_a_server_that_hangs_is_ended_all_the_same(
+    one: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.kill(one.begin()["pid"], signal.SIGSTOP)
+    monkeypatch.setattr("git_knotless.porcelain.sandbox_folder._END_SECONDS", 0.2)
+    folder = Folder(one.folder)
+    with folder.held():
+        assert folder.end()
+    assert not runs(one.folder)
+
+
+def test_without_its_extra_it_says_what_to_install(
+    one: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_NEEDED", ("json", "not_installed"))
+    with pytest.raises(command.ServerNotInstalled) as raised:
+        command.start(dir_=one.folder)
+    assert raised.value.message.endswith(": no not_installed here")
+    assert raised.value.hint
+    assert raised.value.hint.endswith(" -m pip install 'git-knotless[server]'")
+    assert not one.folder.exists()
