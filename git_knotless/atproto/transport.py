@@ -231,6 +231,10 @@ class Transport:
             if opened is not None:
                 with self._lock:
                     self._sockets.add(opened)
+                    closed = self._closing.is_set()
+                if closed:  # while this one was being opened: `close` has not seen it
+                    with suppress(OSError):
+                        opened.shutdown(socket.SHUT_RDWR)
 
     def _note_clock(self, origin: str, date: str) -> None:
         moment = http_date(date)

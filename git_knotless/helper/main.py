@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -40,8 +41,9 @@ def main() -> int:
 
 def _leave(code: int) -> NoReturn:
     """All is closed and said by now. To take the interpreter down as well took 10 ms."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
     os._exit(code)
 
 
@@ -58,8 +60,12 @@ def _interrupt(signum: int, _: FrameType | None) -> None:
     """
     for each in _ENDING:
         again = each in (signum, signal.SIGINT)
-        signal.signal(each, signal.SIG_DFL if again else signal.SIG_IGN)
+        signal.signal(each, signal.SIG_DFL if again else _pass_over)
     raise Interrupted(signum)
+
+
+def _pass_over(_: int, __: FrameType | None) -> None:
+    """In place of SIG_IGN: a signal that has come before it is set is then an error of Python's."""
 
 
 def _run(argv: Sequence[str], env: Mapping[str, str]) -> int:

@@ -130,16 +130,17 @@ class Remote:
         reading = self._read(for_push=True)
         self._reading = None  # whatever comes of it, the refs are not those any more
         self._mind_clock(reading.repository.store.clock_offset())
-        return push(
-            reading.repository,
-            self.git,
-            reading.snapshot,
-            updates,
-            atomic=options.atomic,
-            dry_run=options.dry_run,
-            progress=progress(options),
-            notify=note,
-        )
+        with ended_with_git():
+            return push(
+                reading.repository,
+                self.git,
+                reading.snapshot,
+                updates,
+                atomic=options.atomic,
+                dry_run=options.dry_run,
+                progress=progress(options),
+                notify=note,
+            )
 
     def _mind_clock(self, offset: float) -> None:
         """Times are taken from the host; whoever reads them here should know."""

@@ -13,6 +13,7 @@ from git_knotless.storage.refname import BRANCHES
 from git_knotless.storage.url import SCHEME
 
 DEFAULT_REMOTE = "origin"
+OBJECT_FORMAT = "sha1"  # of every repository that is made so far
 
 
 class NotInARepository(KnotlessError):
@@ -52,15 +53,23 @@ class Here:
         return self.git.common_dir
 
     def pushable(self) -> str:
-        """The full name of the current branch, which has commits."""
+        """The full name of the current branch, which a new repository can be given whole."""
+        from git_knotless.storage.shallow import refuse_holes
+
         try:
             branch = self._line("symbolic-ref", "--quiet", "HEAD")
         except GitError as error:
             hint = "git switch BRANCH"
             raise NothingToPush("no branch is checked out to push", hint=hint) from error
-        if self.git.resolve(branch) is None:
+        tip = self.git.resolve(branch)
+        if tip is None:
             short = branch.removeprefix(BRANCHES)
             raise NothingToPush(f"{short} has no commit to push", hint="git commit")
+        if (found := self.git.object_format()) != OBJECT_FORMAT:
+            raise NothingToPush(
+                f"repositories name objects by {OBJECT_FORMAT}, and this one by {found}"
+            )
+        refuse_holes(self.git, [tip], frozenset())
         return branch
 
     def remotes(self) -> list[str]:

@@ -60,8 +60,17 @@ def _main(arguments: Sequence[str]) -> int:
         _drop_stdout()
         return OUTPUT_CLOSED
     except Exception as error:  # noqa: BLE001 - the entry point: no traceback reaches a person
+        _drop_what_is_stuck()
         return _report(error, as_json=_wants_json(arguments))
     return code
+
+
+def _drop_what_is_stuck() -> None:
+    """What stdout would not take it will not take at the end either, whose failure is exit 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_stdout()
 
 
 def _run(arguments: Sequence[str]) -> int:

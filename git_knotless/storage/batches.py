@@ -97,8 +97,11 @@ class Planner:
             self._repo = changed.changed(defaultBranch=default_branch)
 
     def plan(self, moves: Sequence[Move], pack: PackRecord | None) -> list[PushBatch]:
-        """Deletions first: a name may be free only once another is gone."""
-        ordered = sorted(moves, key=lambda move: move.new is not None)
+        """Deletions first: a name may be free only once another is gone. Then the default branch:
+        the record that names it goes with the first batch.
+        """
+        head = self._repo.head
+        ordered = sorted(moves, key=lambda move: (move.new is not None, move.name != head))
         pack = None if pack is None else replace(pack, epoch=self._repo.epoch)
         fixed = self._first(pack)
         batches: list[PushBatch] = []

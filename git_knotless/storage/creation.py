@@ -78,7 +78,7 @@ def create(
 
     try:
         sent = send(store, Batch(writes, epoch.rkey, stamp.nonce), stale=taken)
-    except KnotlessError:
+    except BaseException:  # without the probe a batch that is under way yet cannot land either
         _clear(store, probe)
         raise
     if sent is Sent.LOST:
@@ -119,19 +119,16 @@ def prove(store: RecordStore, key: str, stamp: Stamp) -> tuple[EpochRecord, bool
     probe = EpochRecord(key, 0, stamp.nonce, stamp.at)
     again = EpochRecord(key, 0, "second", stamp.at)
     missing = EpochRecord(key, -1, "missing", stamp.at)
-    send(
-        store,
-        Batch([Write("create", CLAIM, probe.rkey, probe.to_json())], probe.rkey, probe.nonce),
-        stale=lambda: False,
-    )
+    first = Write("create", CLAIM, probe.rkey, probe.to_json())
     try:
+        send(store, Batch([first], probe.rkey, probe.nonce), stale=lambda: False)
         if _takes(store, Write("create", CLAIM, again.rkey, again.to_json())):
             raise UnsafeHost(
                 "this host lets a record that exists be created again, so that two pushes could "
                 "overwrite each other: it cannot keep a repository"
             )
         resurrects = _takes(store, Write("update", CLAIM, missing.rkey, missing.to_json()))
-    except KnotlessError:
+    except BaseException:  # Ctrl-C too
         _clear(store, probe)
         raise
     if resurrects:

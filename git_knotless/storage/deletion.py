@@ -5,10 +5,11 @@ the name, so that pushes in flight are refused, and a delete that was cut is fou
 That record goes last.
 """
 
+import time
 from collections.abc import Sequence
 from functools import partial
 
-from git_knotless.atproto.errors import XrpcError
+from git_knotless.atproto.errors import AtprotoError
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import MAX_WRITES, stamp_now
@@ -24,6 +25,7 @@ from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Record, RecordStore, Write
 
+_PAUSE = 0.2  # seconds before another attempt, longer each time
 _READINGS = 8  # of what others write to at the same time
 
 
@@ -76,27 +78,47 @@ def _delete_rest(repository: Repository, marker: Record) -> None:
     store, key = repository.store, str(marker.value.get("repo", ""))
     for collection in COLLECTIONS_OF_A_REPOSITORY:
         _empty(store, collection, key, spared=marker.rkey)
-    _apply_unless_gone(store, [Write("delete", CLAIM, marker.rkey)])
+    for attempt in range(_READINGS):
+        _pause(attempt)
+        if _apply_unless_gone(store, [Write("delete", CLAIM, marker.rkey)]):
+            return
+        if store.get(CLAIM, marker.rkey) is None:
+            return
+    raise _unfinished()
 
 
 def _empty(store: RecordStore, collection: str, key: str, *, spared: Rkey) -> None:
     """Delete every record of the repository in `collection`; another may be at it too."""
-    for _ in range(_READINGS):
+    for attempt in range(_READINGS):
+        _pause(attempt)
         rkeys = [record.rkey for page in store.list(collection, prefix_of(key)) for record in page]
         writes = [Write("delete", collection, rkey) for rkey in rkeys if rkey != spared]
         batches = [writes[at : at + MAX_WRITES] for at in range(0, len(writes), MAX_WRITES)]
         refused = [batch for batch in batches if not _apply_unless_gone(store, batch)]
         if not refused:
             return
-    raise CannotDelete("others keep changing what is being deleted: run the command again")
+    raise _unfinished()
+
+
+def _pause(attempt: int) -> None:
+    """Before another attempt: whoever is at it too, or the host, may need a moment."""
+    if attempt:
+        time.sleep(_PAUSE * attempt)
+
+
+def _unfinished() -> CannotDelete:
+    return CannotDelete(
+        "the repository is gone, but not all that it was made of",
+        hint="run the command again: it removes the rest",
+    )
 
 
 def _apply_unless_gone(store: RecordStore, writes: Sequence[Write]) -> bool:
-    """False where the host refused without saying why: another may have deleted some of them."""
+    """False where the host did not say why it refused, or anything: some of them may be gone."""
     try:
         store.apply(writes)
     except REFUSALS:
         raise
-    except XrpcError:
+    except AtprotoError:
         return False
     return True

@@ -220,7 +220,7 @@ class _Push:
         back = self.landed if self.atomic and lost else [m for m in created if m.name in lost]
         words = {move.name: lost.get(move.name, _ATOMIC) for move in back}
         raced = bool(back) and not self._reversed(back)
-        self.outcomes |= {move.name: None for move in created}
+        self.outcomes |= {move.name: None for move in created if move.name in refs}
         self.outcomes |= dict.fromkeys(words, doubt) if raced else words
 
     def _reversed(self, moves: Sequence[Move]) -> bool:

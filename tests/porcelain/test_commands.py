@@ -529,3 +529,16 @@ def test_a_host_that_is_down_is_one_line(one: GitEnv, tmp_path: Path) -> None:
     done = knotless(one, "repo", "show", "nobody.test/x", env=env, code=1)
     assert len(done.err.splitlines()) == 1
     assert "localhost:1 cannot be reached" in done.err
+
+
+def test_create_makes_nothing_that_cannot_be_pushed_to(one: GitEnv, alice: Account) -> None:
+    work = one.repository(commits=3)
+    shallow, other = one.root / "shallow", one.root / "sha256"
+    one.git("clone", "-q", "--depth=1", f"file://{work}", str(shallow))
+    one.git("remote", "remove", "origin", cwd=shallow)
+    one.git("init", "-q", "--object-format=sha256", str(other))
+    one.commit(other)
+    for place, word in ((shallow, "shallow"), (other, "sha256")):
+        refused = one.git("knotless", "create", "--push", cwd=place, code=1)
+        assert word in refused.err
+        assert alice.record("dev.knotless.repo", place.name) is None

@@ -6,7 +6,7 @@ import pytest
 
 from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault
 from git_knotless.atproto.syntax import Rkey
-from git_knotless.storage import creation, outcome
+from git_knotless.storage import creation, deletion, outcome
 from git_knotless.storage.creation import AlreadyExists, BadBranch, UnsafeHost, create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
@@ -86,6 +86,40 @@ def test_a_host_that_resurrects_is_said_to(host: Account) -> None:
     host.updates_create = True
     assert not create(host, URL).guards_updates
     assert len(host.records[CLAIM]) == 1
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_a_create_that_is_interrupted_leaves_nothing(host: Account, cut: int) -> None:
+    left = [cut]
+
+    def interrupt(_: Sequence[Write]) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    host.after = host.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        create(host, URL)
+    claims, repos = host.records.get(CLAIM, {}), host.records.get(REPO, {})
+    assert len(claims) == len(repos)
+
+
+@pytest.mark.parametrize("trouble", [refusal(ServerFault), HostTimeout("no answer")])
+def test_a_delete_goes_on_after_a_fault(
+    monkeypatch: pytest.MonkeyPatch, host: Account, repository: Repository, trouble: Exception
+) -> None:
+    monkeypatch.setattr(deletion, "_PAUSE", 0.001)
+    _some_refs(host, repository.record(), 3)
+    left = [0]
+
+    def fail(_: Sequence[Write]) -> None:
+        left[0] += 1
+        if left[0] % 2 == 0:
+            raise trouble
+
+    host.before = fail
+    delete(repository)
+    assert not any(host.records.values())
 
 
 @pytest.mark.parametrize("status", [429, 503])

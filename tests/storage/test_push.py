@@ -441,6 +441,28 @@ def test_a_hidden_ref_can_be_deleted(alice: Pusher, host: Account) -> None:
     assert alice.repository.snapshot().targets == {a: alice.oid("main")}
 
 
+def test_the_default_branch_lands_with_the_record_that_names_it(
+    alice: Pusher, host: Account
+) -> None:
+    alice.gitenv.git("checkout", "-q", "-b", "topic", cwd=alice.path)
+
+    def limited(_: Sequence[Write]) -> None:
+        if host.batches:
+            raise refusal(RateLimited, 429, "RateLimitExceeded")
+
+    host.before = limited
+    alice.push(*(f"main:refs/heads/b{n}" for n in range(250)), "main:refs/heads/topic")
+    assert alice.repository.snapshot().head == "refs/heads/topic"
+
+
+def test_new_refs_that_are_gone_at_once_are_not_said_to_stand(alice: Pusher, host: Account) -> None:
+    alice.push("main:refs/tags/v1")
+    host.after = once(lambda: delete(alice.repository), host)
+    (error,) = alice.push("main:refs/heads/a").values()
+    assert error is not None
+    assert "not known" in error
+
+
 def test_what_landed_at_an_earlier_epoch_is_brought_again(alice: Pusher, host: Account) -> None:
     """The first batch lands, a prune drops its pack and moves the epoch, the second is lost."""
     alice.push("main~2:refs/tags/v0")
