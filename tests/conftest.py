@@ -9,6 +9,7 @@ that runs `git knotless` or a remote of ours `machine`:
         assert alice.records("dev.knotless.ref")
 """
 
+import signal
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,10 @@ import pytest
 
 from tests.gitenv import GitEnv
 from tests.network import Account, Network, run_sandbox, run_testnet
+
+# Started in the background of a script, we are to ignore Ctrl-C, and so would be all that we start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(

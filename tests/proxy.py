@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+    daemon_threads = False  # they are ended, and waited for, with the server
     request_queue_size = 64
 
     def __init__(self, network: Network, account: Account) -> None:
@@ -137,6 +137,27 @@ class _Server(ThreadingHTTPServer):
         self.seen: list[str] = []
         self.lock = threading.Lock()
         self.documents: dict[str, Any] = {}
+        self._open: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self.lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self.lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def end(self) -> None:
+        """Hang up on all that are connected, and wait for whoever answers them."""
+        self.shutdown()
+        with self.lock:
+            connected = list(self._open)
+        for request in connected:
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+        self.server_close()
 
     @property
     def url(self) -> str:
@@ -205,6 +226,5 @@ def proxy(network: Network, account: Account) -> Iterator[Proxy]:
     try:
         yield Proxy(server)
     finally:
-        server.shutdown()
-        server.server_close()
+        server.end()
         thread.join()
