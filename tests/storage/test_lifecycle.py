@@ -140,18 +140,20 @@ def test_a_host_that_could_not_be_asked_is_not_taken_for_safe(
     assert host.records.get(REPO, {}) == {}
 
 
-def test_nothing_of_another_is_touched_while_the_host_is_proven(host: Account) -> None:
-    def meanwhile(_: Sequence[Write]) -> None:
-        host.before = lambda writes: None
-        other = parse_url("knotless://alice.test/other")
-        create(host, other)
-        theirs = Repository(other, host, writable=True)
-        edit(theirs, lambda repo: repo.changed(description="kept"))
+def test_what_others_do_with_it_at_once_stands(host: Account) -> None:
+    """The repository is there for all to write to before `create` has returned."""
 
-    host.before = meanwhile
+    def meanwhile(writes: Sequence[Write]) -> None:
+        if any(write.collection == REPO for write in writes):
+            host.after = lambda writes: None
+            repository = Repository(URL, host, writable=True)
+            edit(repository, lambda repo: repo.changed(description="kept"))
+
+    host.after = meanwhile
     create(host, URL)
-    assert [repo.name for repo in repositories(host)] == ["other", "repo"]
-    assert len(host.records[CLAIM]) == 2
+    (repo,) = repositories(host)
+    assert (repo.description, repo.epoch) == ("kept", 2)
+    assert list(host.records[CLAIM]) == [epoch_rkey(repo.key, 2)]
 
 
 @pytest.mark.parametrize("branch", ["", "-x", "a..b", "a b", "x.lock", "é" * 200])
