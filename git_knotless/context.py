@@ -2,28 +2,40 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from git_knotless import settings
-from git_knotless.atproto.errors import AccountNotHere
+from git_knotless.atproto.errors import (
+    AccountNotHere,
+    HandleNotFound,
+    IdentityMismatch,
+    RepoTakendown,
+    ScopeMissing,
+    StillMoving,
+)
 from git_knotless.atproto.hosts import host_of, on_loopback
-from git_knotless.atproto.identity import Identity, IdentityCache, Resolver
 from git_knotless.atproto.log import PrintableFormatter
 from git_knotless.atproto.syntax import Did, Handle, is_did
-from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import KnotlessError, LoginNeeded
 from git_knotless.settings import Settings
 from git_knotless.storage.git import Git
 from git_knotless.storage.hosts import HostCache
-from git_knotless.storage.public import PublicStore
 from git_knotless.storage.repositories import CLAIM_GRACE, Repository
+from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.url import RepoUrl, parse_target
 
-if TYPE_CHECKING:  # whoever only reads carries no session, and waits for none of this
-    from git_knotless.atproto.password import SessionAuth
+# Whoever only reads carries no session, and whoever makes no request waits for no httpx.
+if TYPE_CHECKING:
+    from git_knotless.atproto.identity import Identity, Resolver
+    from git_knotless.atproto.session_auth import SessionAuth
     from git_knotless.atproto.sessions import Session, SessionStore
+    from git_knotless.atproto.xrpc import Client
+    from git_knotless.storage.lookup import Accounts
+    from git_knotless.storage.pin import Pin
+    from git_knotless.storage.public import PublicStore
 
 # Before a write the DID document is at most this old: after a move, the old host still takes
 # writes for a while, and what is written there is lost.
@@ -46,16 +58,17 @@ class Context:
     def __init__(self, settings: Settings, notify: Callable[[str], None] | None = None) -> None:
         self.settings = settings
         self._notify = notify
-        self._used: set[Did] = set()
+        self._used: dict[Did, Identity] = {}
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str], notify: Callable[[str], None]) -> Self:
+    def from_environment(
+        cls, env: Mapping[str, str], notify: Callable[[str], None], git: Git | None = None
+    ) -> Self:
         """Raises BadSetting, naming the variable or the key.
 
         `notify` gets a line for the person when a host makes us wait, or a login cannot be read.
         """
-        listed = Git(None, env=env).run("config", "--show-scope", "-z", "--list")
-        context = cls(settings.load(env, listed), notify)
+        context = cls(settings.load(env, (git or Git(None, env=env)).config), notify)
         _start_log(context.settings.log)
         return context
 
@@ -65,17 +78,22 @@ class Context:
     def __exit__(
         self, kind: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if isinstance(error, AccountNotHere):
+        if isinstance(error, AccountNotHere | RepoTakendown | StillMoving):
             for did in self._used:
                 self.resolver.forget(did)
-        self.client.close()
+        if "client" in self.__dict__:
+            self.client.close()
 
     @cached_property
-    def client(self) -> Client:
+    def client(self) -> "Client":
+        from git_knotless.atproto.xrpc import Client
+
         return Client() if self._notify is None else Client(notify=self._notify)
 
     @cached_property
-    def resolver(self) -> Resolver:
+    def resolver(self) -> "Resolver":
+        from git_knotless.atproto.identity import IdentityCache, Resolver
+
         return Resolver(
             self.client,
             plc_url=self.settings.plc_url,
@@ -94,11 +112,23 @@ class Context:
     def _hosts(self) -> HostCache:
         return HostCache(self.settings.cache_dir / "hosts.json")
 
-    def identify(self, who: Did | Handle, *, write: bool = False) -> Identity:
+    def identify(self, who: Did | Handle, *, write: bool = False) -> "Identity":
         """The account and its host, as they are now where something is to be written."""
         identity = self.resolver.resolve(who, max_age=_WRITE_AGE if write else None)
-        self._used.add(identity.did)
+        self._used[identity.did] = identity
         return identity
+
+    def host_of(self, did: Did) -> str:
+        """Where an account is that was identified, as messages name it."""
+        return host_of(self._used[did].pds)
+
+    def find_again(self, identity: "Identity") -> "Identity":
+        """The account as it is now; kept only if it is at another host than `identity` says."""
+        self.resolver.forget(identity.did)
+        now = self.identify(identity.did)
+        if now.pds == identity.pds:
+            self.resolver.forget(identity.did)
+        return now
 
     def name_of(self, did: Did) -> str:
         """The handle of `did`, or `did` where it has none that leads back, or none can be told."""
@@ -108,7 +138,7 @@ class Context:
             return did
 
     def account(self) -> "Session":
-        """The session of the account that the settings name, or of the only one logged in."""
+        """The session of `account_did`, or a new one where a password is there to get it with."""
         did = self.account_did()
         session = self._stored_or_new(did)
         if session is None:
@@ -116,9 +146,14 @@ class Context:
         return session
 
     def account_did(self) -> Did:
-        """Whose session `account` is, whether or not it can be read; it logs nobody in."""
+        """Whom commands act as: as the settings say, or as was chosen, or the only one logged in.
+
+        Whether or not the session can be read; it logs nobody in.
+        """
         if self.settings.account is not None:
             return self._did_of(self.settings.account)
+        if (chosen := self.sessions.chosen()) is not None:
+            return chosen
         dids = self.sessions.dids()
         if len(dids) > 1:
             dids = self._only_account()
@@ -133,44 +168,105 @@ class Context:
             names = ", ".join(sorted(session.name for session in stored))
             raise AmbiguousAccount(
                 f"several accounts are logged in: {names}",
-                hint="say which one: --account HANDLE, or KNOTLESS_ACCOUNT",
+                hint="git knotless account use HANDLE, or --account HANDLE for one command",
             )
         return [session.did for session in stored]
 
     def session_for(self, did: Did) -> "SessionAuth | None":
-        """What a request of the account carries, if it is logged in."""
-        from git_knotless.atproto.password import SessionAuth
-
+        """What a request of the account carries, if it is logged in or a password is there."""
         session = self._stored_or_new(did)
-        return None if session is None else SessionAuth(self.client, self.sessions, session)
+        return None if session is None else self._auth(session)
 
-    def store(self, identity: Identity, *, write: bool = False) -> PublicStore:
+    def _auth(self, session: "Session") -> "SessionAuth":
+        from git_knotless.atproto.session_auth import SessionAuth
+
+        again = partial(self._logged_in_with_password, session.did)
+        return SessionAuth(self.client, self.sessions, session, login=again)
+
+    def store(self, identity: "Identity", *, write: bool = False) -> "PublicStore":
         """The account's records; to write them, its own session is needed."""
-        auth = self._writer(identity) if write else None
-        return PublicStore(self.client, identity, auth, self._hosts)
+        return self._store(identity, self.writer(identity) if write else None)
 
-    def open(self, url_text: str, *, to: Deed | None = None) -> Repository:
+    def _store(self, identity: "Identity", auth: "SessionAuth | None") -> "PublicStore":
+        from git_knotless.storage.public import PublicStore
+
+        return PublicStore(self.client, identity, auth, self._hosts, self)
+
+    def open(
+        self,
+        url_text: str,
+        *,
+        to: Deed | None = None,
+        moves: bool = True,
+        pin: "Pin | None" = None,
+    ) -> Repository:
         """The repository of a URL or `handle/name`; that it exists is not looked at.
 
-        `to` do what, where it is to be written to: that takes its owner's session.
+        `to` do what, where it is to be written to: that takes the session of its owner, who may
+        be another than the one asked for, if it has moved. Without `moves` it is what is in the
+        account asked for, wherever readers are led from there. `pin` is of the remote that the
+        URL is of: nobody is told to log in as whoever has the handle now.
         """
         url = parse_target(url_text)
-        identity = self.identify(url.authority, write=to is not None)
-        canonical = RepoUrl(identity.handle or identity.did, url.name)
-        if to is not None:
-            self._check_owner(identity, canonical, to)
-        return Repository(
-            canonical,
-            self.store(identity, write=to is not None),
-            writable=to is not None,
+        identity = self._asked(url.authority, pin, write=to is not None)
+        repository = Repository(
+            RepoUrl(identity.handle or identity.did, url.name),
+            self.store(identity),
+            writable=False,
             claim_grace=self.claim_grace(identity),
+            asked=url,
+            accounts=self.accounts(write=to is not None) if moves else None,
+            hold=pin.hold if pin else None,
         )
+        repository.moved = url.authority not in (identity.handle, identity.did)
+        if to is not None:
+            self._own(repository, to)
+        return repository
 
-    def _check_owner(self, owner: Identity, url: RepoUrl, to: Deed) -> None:
-        """Whoever is logged in as somebody else is told that, rather than to log in."""
-        if self.session_for(owner.did) is None and self.sessions.dids():
-            raise NotTheOwner(
-                f"only {owner.name} can {to} {url}", hint=f"git knotless login {owner.name}"
+    def _asked(self, who: Did | Handle, pin: "Pin | None", *, write: bool) -> "Identity":
+        """A remote whose handle names nobody any more leads to whom it named, by another handle."""
+        try:
+            identity = self.identify(who, write=write)
+        except (HandleNotFound, IdentityMismatch):
+            if pin is None or pin.did is None:
+                raise
+            identity = self.identify(pin.did, write=write)
+        if pin is not None:
+            pin.hold_account(identity.did)
+        return identity
+
+    def accounts(self, *, write: bool = False) -> "Accounts":
+        """Where a look-up goes on: with `write`, in accounts as they are now."""
+        return _Accounts(self, write=write)
+
+    def _own(self, repository: Repository, to: Deed) -> None:
+        with suppress(NoSuchRepository):  # a delete that was cut is finished, and its record gone
+            repository.look()
+        owner = self.identify(repository.store.did, write=True)
+        auth = self._owner(owner, repository, to)
+        repository.owned(self._store(owner, auth), self.claim_grace(owner))
+
+    def _owner(self, owner: "Identity", repository: Repository, to: Deed) -> "SessionAuth":
+        """Whoever is logged in as somebody else is told that, rather than to log in.
+
+        Raises ScopeMissing before anything is sent that would be refused in the end.
+        """
+        auth = self.session_for(owner.did)
+        if auth is None and self.sessions.dids():
+            only = f"only {owner.name} can {to} {repository.url}"
+            news = f"{repository.asked} is there now: " if repository.moved else ""
+            raise NotTheOwner(news + only, hint=f"git knotless login {owner.name}")
+        auth = self.writer(owner, auth)
+        self._check_scope(auth.session)
+        return auth
+
+    def _check_scope(self, session: "Session") -> None:
+        from git_knotless.storage.scope import missing, of_a_repository
+
+        if lacking := missing(session.scope, of_a_repository()):
+            raise ScopeMissing(
+                f"the login of {session.name} does not cover {', '.join(lacking)}",
+                hint=session.login_command,
             )
 
     def _did_of(self, who: Did | Handle) -> Did:
@@ -183,32 +279,51 @@ class Context:
             raise _not_logged_in(who)
         return self.identify(who).did  # it may have changed since the login
 
-    def _writer(self, identity: Identity) -> "SessionAuth":
-        auth = self.session_for(identity.did)
+    def writer(self, identity: "Identity", auth: "SessionAuth | None" = None) -> "SessionAuth":
+        """The owner's own session at the host where the account is. Raises LoginNeeded."""
+        auth = auth or self.session_for(identity.did)
         if auth is None:
             raise _not_logged_in(identity.name)
         if auth.session.pds != identity.pds:
-            moved = f"{identity.name} has moved to {host_of(identity.pds)} since it logged in"
-            raise LoginNeeded(moved, hint=auth.session.login_command)
+            auth = self._at_new_host(identity)
+        if auth.session.ended:
+            raise auth.over()
         return auth
 
-    def _stored_or_new(self, did: Did) -> "Session | None":
-        """A stored session comes first; else a password logs in the account named beside it.
+    def _at_new_host(self, identity: "Identity") -> "SessionAuth":
+        """Whose login is for the host that the account has left, where a password gets another."""
+        new = self._logged_in_with_password(identity.did)
+        if new is None or new.pds != identity.pds:
+            moved = f"{identity.name} moved to {host_of(identity.pds)}"
+            raise LoginNeeded(moved, hint=f"git knotless login {identity.name}")
+        self.sessions.save(new)
+        return self._auth(new)
 
-        No other account: its host would be handed the password of somebody else.
-        """
+    def _stored_or_new(self, did: Did) -> "Session | None":
+        """A stored session comes first, unless it has ended and a password gets another."""
         session = self._stored(did)
-        who, password = self.settings.account, self.settings.password
-        if session is not None or who is None or password is None:
+        if session is not None and not session.ended:
             return session
+        new = self._logged_in_with_password(did)
+        if new is None:
+            return session
+        self.sessions.save(new)
+        return new
+
+    def _logged_in_with_password(self, did: Did) -> "Session | None":
+        """None where no password is there, or it is for another account.
+
+        The host of that would be handed the password of somebody else.
+        """
+        who, password = self.settings.account, self.settings.password
+        if who is None or password is None:
+            return None
         identity = self.identify(who)
         if identity.did != did:
             return None
         from git_knotless.atproto.password import login_with_password
 
-        session = login_with_password(self.client, identity, password)
-        self.sessions.save(session)
-        return session
+        return login_with_password(self.client, identity, password)
 
     def _stored(self, did: Did) -> "Session | None":
         from git_knotless.atproto.sessions import DamagedSession
@@ -219,10 +334,20 @@ class Context:
             hint = f"git knotless login {self.name_of(did)}"
             raise DamagedSession(error.message, hint=hint) from error
 
-    def claim_grace(self, identity: Identity) -> float:
+    def claim_grace(self, identity: "Identity") -> float:
         """Seconds; less than a day on a host of this machine only."""
         grace = float(self.settings.claim_grace)
         return grace if on_loopback(identity.pds) else max(grace, CLAIM_GRACE)
+
+
+class _Accounts:
+    def __init__(self, context: Context, *, write: bool) -> None:
+        self._context = context
+        self._write = write
+
+    def open_account(self, who: Did | Handle) -> "tuple[Did | Handle, PublicStore]":
+        identity = self._context.identify(who, write=self._write)
+        return identity.handle or identity.did, self._context.store(identity)
 
 
 def _start_log(level: str) -> None:

@@ -7,13 +7,13 @@ only, never from a repository's.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from git_knotless.atproto.hosts import parse_origin
 from git_knotless.atproto.syntax import Did, Handle, InvalidSyntax, parse_identifier
 from git_knotless.errors import KnotlessError
+from git_knotless.value import value
 
 APP = "knotless"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -28,20 +28,25 @@ class BadSetting(KnotlessError):
     """A value that the variable or the config key named cannot have."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Settings:
     config_dir: Path
     cache_dir: Path
-    password: str | None = field(default=None, repr=False)
+    password: str | None = None
     account: Did | Handle | None = None
     plc_url: str = _PLC_DIRECTORY
     handle_resolvers: tuple[str, ...] = ()
+    browser: tuple[str, ...] = ()
     identity_ttl: int = _IDENTITY_TTL  # seconds
     claim_grace: int = _CLAIM_GRACE  # seconds
     log: str = "warning"
 
+    def __repr__(self) -> str:
+        """Without the password, wherever it may be shown."""
+        return f"Settings(config_dir={self.config_dir!r}, cache_dir={self.cache_dir!r})"
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class Setting:
     """`parse` takes the values given, at least one; raises ValueError or InvalidSyntax."""
 
@@ -67,6 +72,16 @@ def _seconds(text: str) -> int:
 
 def _servers(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(parse_origin(text) for value in values for text in value.split())
+
+
+def _command_line(text: str) -> tuple[str, ...]:
+    """Its words, quoted as for a shell."""
+    import shlex  # few have such a setting
+
+    words = tuple(shlex.split(text))
+    if not words:
+        raise ValueError(f"{text!r} names no command")
+    return words
 
 
 def _account(text: str) -> Did | Handle:
@@ -101,8 +116,9 @@ TABLE = (
         "KNOTLESS_PASSWORD",
         None,
         "",
-        "An app password: `git knotless login` takes it instead of asking. With `KNOTLESS_ACCOUNT` "
-        "it logs that account in wherever a login is needed and none is stored.",
+        "An app password: `git knotless login` takes it instead of opening a browser. With "
+        "`KNOTLESS_ACCOUNT` it logs that account in wherever a login is needed and none is stored "
+        "that still holds.",
         _last(str),
     ),
     Setting(
@@ -131,6 +147,16 @@ TABLE = (
         "handle's own web server. Several are separated by spaces in the variable and given "
         "one by one in git config.",
         _servers,
+        users_only=True,
+    ),
+    Setting(
+        "browser",
+        "KNOTLESS_BROWSER",
+        "knotless.browser",
+        "the system's",
+        "The command that `git knotless login` opens a page with: its address is put in the place "
+        "of `%s`, or else comes last. No shell reads it.",
+        _last(_command_line),
         users_only=True,
     ),
     Setting(
@@ -182,7 +208,7 @@ def _value(setting: Setting, env: Mapping[str, str], entries: Sequence["_Entry"]
         raise BadSetting(f"{where}: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Entry:
     scope: str
     key: str  # as git prints it: section and variable in lower case

@@ -13,15 +13,25 @@ import signal
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.gitenv import GitEnv
+from tests.leftovers import leftovers
 from tests.network import Account, Network, run_sandbox, run_testnet
+
+_LEFT = pytest.StashKey[list[str]]()
 
 # Started in the background of a script, we are to ignore Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("knotless", deadline=None)
+hypothesis.settings.load_profile("knotless")
 
 
 @pytest.fixture(
@@ -57,3 +67,29 @@ def machine(tmp_path: Path, network: Network) -> Callable[[], GitEnv]:
     """Makes machines on the network, each with a home of its own and nobody logged in."""
     numbers = count(1)
     return lambda: GitEnv(tmp_path / f"machine{next(numbers)}", network)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker of xdist has found."""
+    left = getattr(node, "workeroutput", {}).get("left", [])
+    node.config.stash.setdefault(_LEFT, []).extend(left)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run fails that leaves a process behind, whatever its tests say."""
+    config = session.config
+    if config.pluginmanager.hasplugin("dsession"):  # its workers have looked, and are ending
+        left = config.stash.get(_LEFT, [])
+    else:
+        left = config.stash[_LEFT] = leftovers()
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left"] = left
+    elif left and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for process in config.stash.get(_LEFT, []):
+        terminalreporter.write_line(f"LEFT RUNNING: {process}", red=True)

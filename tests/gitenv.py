@@ -12,16 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from git_knotless import settings
+from git_knotless.atproto.password import login_with_password
+from git_knotless.atproto.syntax import parse_handle
+from git_knotless.context import Context
+from git_knotless.storage.creation import create
+from git_knotless.storage.url import parse_target
+from tests.leftovers import MARK
 from tests.network import Account, Network
 
 GIT = Path(shutil.which("git") or "git")
 DATE = "1767323045 +0000"  # 2026-01-02T03:04:05Z
+# No push claims an address there for an account; tests/e2e/test_emails.py has those that do.
 CONFIG = """\
 [init]
 \tdefaultBranch = main
 [user]
 \tname = Test Person
-\temail = person@example.com
+\temail = person@example.invalid
 [commit]
 \tgpgSign = false
 [gc]
@@ -76,6 +84,7 @@ class GitEnv:
             "KNOTLESS_CACHE_DIR": str(self.home / "knotless-cache"),
             # Ours and what it imports: a warning in a child is seen as one in a test is.
             "PYTHONWARNINGS": "error",
+            **dict([MARK]),
         }
         if network:
             self.env |= network.environment()
@@ -128,6 +137,25 @@ class GitEnv:
         return self.git(
             "knotless", "login", account.handle, "--password-stdin", stdin=account.password + "\n"
         )
+
+    @contextmanager
+    def knotless(self) -> Iterator[Context]:
+        """What a command of ours works with, in this process: a start takes most of its time."""
+        with Context(settings.load(self.env, b""), print) as context:
+            yield context
+
+    def log_in(self, account: Account) -> None:
+        """As `login`, for a test of something else."""
+        with self.knotless() as context:
+            identity = context.resolver.resolve(parse_handle(account.handle), max_age=0)
+            context.sessions.save(login_with_password(context.client, identity, account.password))
+
+    def create(self, url: str, **options: str) -> None:
+        """As the command of that name, for a test of something else."""
+        with self.knotless() as context:
+            parsed = parse_target(url)
+            identity = context.identify(parsed.authority, write=True)
+            create(context.store(identity, write=True), parsed, **options)
 
     def repository(self, name: str = "work", *, commits: int = 1, bare: bool = False) -> Path:
         """A repository in `root` with a chain of small commits on main, checked out."""

@@ -16,10 +16,13 @@ from typing import Any
 
 import httpx
 
+from tests.leftovers import MARK
+
 TESTNET = Path(__file__).resolve().parent.parent / "scripts" / "testnet"
 READY_WITHIN = 280  # seconds: the first start of all installs the packages
 PASSWORD = "correct horse battery staple"
 
+os.environ.update([MARK])
 # As pytest was started: the network's caches are the developer's, whatever a test sets later.
 ENVIRONMENT = dict(os.environ)
 
@@ -207,6 +210,77 @@ class Network:
     def admin(self, host: Host, nsid: str, body: Mapping[str, Any]) -> dict[str, Any]:
         auth = httpx.BasicAuth("admin", self.admin_password)
         return answer(host.http.post(f"{host.url}/xrpc/{nsid}", json=body, auth=auth))
+
+
+class Moving:
+    """An account on its way to another host, one step after another, as a person's tool takes it.
+
+    Its handle stays as it is, as one does that no host gives out; `handle` is another for it.
+    """
+
+    def __init__(
+        self, network: Network, account: Account, host: int = 1, *, handle: str | None = None
+    ) -> None:
+        self.network = network
+        self.old = account
+        self.handle = handle or account.handle
+        self.new = self._create(network.hosts[host])
+
+    def _create(self, host: Host) -> Account:
+        method, old = "com.atproto.server.createAccount", self.old
+        audience = host.get("com.atproto.server.describeServer")["did"]
+        granted = old.get("com.atproto.server.getServiceAuth", aud=audience, lxm=method)
+        # A host takes a handle of its own only; what counts is the one in the DID document.
+        name = old.handle.partition(".")[0] + host.domain
+        body = {"did": old.did, "handle": name, "email": f"{name}@example.com"}
+        body["password"] = old.password
+        made = host.post(method, body, auth=f"Bearer {granted['token']}")
+        return Account(host, old.did, self.handle, old.password, f"Bearer {made['accessJwt']}")
+
+    def bring_records(self) -> None:
+        query = {"params": {"did": self.old.did}}
+        car = self.old.host.send("GET", "com.atproto.sync.getRepo", **query).content
+        kind = {"Content-Type": "application/vnd.ipld.car"}
+        options = {"content": car, "headers": kind, "auth": self.new.auth}
+        answer(self.new.host.send("POST", "com.atproto.repo.importRepo", **options))
+
+    def bring_blobs(self) -> int:
+        """How many there were; a host that was left still hands them to their owner."""
+        missing = self.new.get("com.atproto.repo.listMissingBlobs", limit=500)["blobs"]
+        for blob in missing:
+            query = {"params": {"did": self.old.did, "cid": blob["cid"]}, "auth": self.old.auth}
+            found = self.old.host.send("GET", "com.atproto.sync.getBlob", **query)
+            self.new.upload(found.content, "application/x-git-pack")
+        return len(missing)
+
+    def point(self) -> None:
+        """Have the DID document name the new host, its keys and the handle."""
+        _call(self.old, "com.atproto.identity.requestPlcOperationSignature")
+        wanted = self.new.get("com.atproto.identity.getRecommendedDidCredentials")
+        wanted["alsoKnownAs"] = [f"at://{self.handle}"]
+        wanted["token"] = self.network.mailed(self.old, "plc_operation")
+        signed = self.old.post("com.atproto.identity.signPlcOperation", wanted)["operation"]
+        posted = self.network.http.post(f"{self.network.plc}/{self.old.did}", json=signed)
+        assert posted.status_code == 200, posted.text
+
+    def activate(self) -> None:
+        _call(self.new, "com.atproto.server.activateAccount")
+
+    def leave(self) -> None:
+        self.old.post("com.atproto.server.deactivateAccount")
+
+    def finish(self) -> Account:
+        """All that comes after the records."""
+        self.bring_blobs()
+        self.point()
+        self.activate()
+        self.leave()
+        return self.new
+
+
+def _call(account: Account, nsid: str) -> None:
+    """One that takes no body, and no empty one either."""
+    answer(account.host.send("POST", nsid, auth=account.auth))
 
 
 @contextmanager

@@ -6,8 +6,10 @@ each exchange before anything of it has been passed on.
 """
 
 import json
+import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -73,6 +75,12 @@ class Exchange:
     def pass_on(self) -> None:
         self.answer(self.passed_on())
 
+    def leave_unanswered(self, seconds: float) -> None:
+        """Until the client hangs up, or for so long."""
+        self.read()
+        select.select([self._handler.connection], [], [], seconds)
+        self.cut()
+
     def cut(self) -> None:
         """Drop the connection with nothing said."""
         with suppress(OSError):
@@ -98,6 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.seen.append(f"{exchange.method} {exchange.nsid}")
         self.server.act(exchange)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        now = time.time() if timestamp is None else timestamp
+        return super().date_time_string(now + self.server.clock)
 
     do_GET = do_POST = do_HEAD = do
 
@@ -137,6 +149,7 @@ class _Server(ThreadingHTTPServer):
         self.seen: list[str] = []
         self.lock = threading.Lock()
         self.documents: dict[str, Any] = {}
+        self.clock = 0.0
         self._open: set[Any] = set()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -197,18 +210,25 @@ class Proxy:
         """`act` for the first `times` calls of `nsid`, or for all; the others are passed on."""
         left = [times]
 
-        def choose(exchange: Exchange) -> None:
-            if exchange.nsid.endswith(nsid) and left[0] != 0:
+        def chosen(exchange: Exchange) -> bool:
+            with self._server.lock:
+                if not exchange.nsid.endswith(nsid) or left[0] == 0:
+                    return False
                 left[0] = None if left[0] is None else left[0] - 1
-                act(exchange)
-            else:
-                exchange.pass_on()
+                return True
+
+        def choose(exchange: Exchange) -> None:
+            (act if chosen(exchange) else Exchange.pass_on)(exchange)
 
         self.act(choose)
 
     def well(self) -> None:
         """From now on whatever comes is passed on."""
         self.act(Exchange.pass_on)
+
+    def set_clock(self, ahead: float) -> None:
+        """By how many seconds its answers are dated ahead of now."""
+        self._server.clock = ahead
 
     def document(self, did: str, value: Any) -> None:
         """What the directory says of `did` from now on."""

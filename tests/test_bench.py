@@ -17,12 +17,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from git_knotless.atproto import mst
+from git_knotless.atproto.blocks import Blocks
+from git_knotless.atproto.car import read_car
+from git_knotless.atproto.commit import Commit
 from scripts._bench.history import Synthetic, imported, noise
 from scripts._bench.lab import Contest
 from scripts._bench.machine import Failed, Machine, Ran
 from scripts._bench.report import Figure, ratio, table
 from scripts._bench.sizes import MIB
 from scripts._bench.watch import Watch
+from tests.atproto.trees import planted
 from tests.network import ENVIRONMENT
 
 ROOT = Path(__file__).parents[1]
@@ -273,3 +278,29 @@ def test_times_come_with_every_run(gitenv: Any) -> None:
             "s3": 2,
         }
         assert figure["value"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.testnet
+@pytest.mark.timeout(900)
+def test_the_sandbox_is_measured_in_an_account_as_large_as_it_says() -> None:
+    figures = by_name(bench("sandbox"))
+    assert [len(figure["runs"].get("knotless", ())) for figure in figures.values()] == [
+        1,
+        20,
+        0,
+        20,
+    ]
+    assert all(figure["value"] > 0 for figure in figures.values())
+    assert figures["proof of a record among 500"]["ok"]
+
+
+def test_a_planted_repo_is_the_one_that_its_records_make(tmp_path: Path) -> None:
+    program = ROOT / "scripts" / "_bench" / "planted.py"
+    place, collection = tmp_path / "car", "com.example.note"
+    subprocess.run([sys.executable, program, collection, "300", place], check=True, cwd=ROOT)
+    root, blocks = read_car(place.read_bytes(), limit=1 << 20)
+    tree = Commit.decode(blocks[root]).data
+    records = dict(mst.walk(Blocks(blocks), tree))
+    assert [key.decode() for key in records] == [f"{collection}/{n:07}" for n in range(300)]
+    assert planted({key.decode(): cid for key, cid in records.items()})[1] == tree

@@ -1,5 +1,6 @@
 """Which account a command acts as, and how long a host's claims are kept."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_a_login_is_for_the_host_that_it_was_made_at(settings: dict[str, Any]) -
     with Context(Settings(**settings)) as context:
         log_in(context, ALICE, "alice.test", "https://old.example")
         moved = Identity(ALICE, Handle("alice.test"), "https://new.example", 0)
-        with pytest.raises(LoginNeeded, match="has moved to new.example"):
+        with pytest.raises(LoginNeeded, match=r"alice\.test moved to new\.example"):
             context.store(moved, write=True)
         context.store(moved)  # anybody reads
 
@@ -127,3 +128,37 @@ def test_claims_go_early_on_loopback_only(
 ) -> None:
     with Context(Settings(**settings, claim_grace=said)) as context:
         assert context.claim_grace(Identity(ALICE, None, pds, 0)) == kept
+
+
+def test_the_account_that_was_chosen_comes_after_one_that_is_named(
+    settings: dict[str, Any],
+) -> None:
+    with Context(Settings(**settings)) as context:
+        log_in(context, ALICE, "alice.test")
+        bob = log_in(context, BOB, "bob.test")
+        context.sessions.choose(BOB)
+        assert context.account() == bob
+    with Context(Settings(**settings, account=ALICE)) as context:
+        assert context.account_did() == ALICE
+
+
+def test_a_choice_outlives_no_logout(settings: dict[str, Any]) -> None:
+    with Context(Settings(**settings)) as context:
+        alice = log_in(context, ALICE, "alice.test")
+        log_in(context, BOB, "bob.test")
+        context.sessions.choose(BOB)
+        context.sessions.delete(BOB)
+        assert context.account() == alice
+
+
+def test_a_session_that_has_ended_is_named_before_anything_is_sent(
+    settings: dict[str, Any],
+) -> None:
+    """Nobody listens at the host."""
+    with Context(Settings(**settings)) as context:
+        context.sessions.save(replace(log_in(context, ALICE, "alice.test"), access="", refresh=""))
+        here = Identity(ALICE, Handle("alice.test"), NOWHERE, 0)
+        with pytest.raises(LoginNeeded, match=r"the login of alice\.test has ended") as caught:
+            context.store(here, write=True)
+        assert caught.value.hint == "git knotless login alice.test"
+        assert context.account().ended, "whoami still shows whose it was"

@@ -9,19 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from git_knotless.atproto.syntax import Did, Rkey
-from git_knotless.storage import records
-from git_knotless.storage.records import (
-    BadRecord,
-    ClaimRecord,
-    EpochRecord,
-    PackRecord,
-    RefRecord,
-    RepoRecord,
-)
+from git_knotless.storage import emails, packrecord, profile, records
+from git_knotless.storage.claims import ClaimRecord, EpochRecord
+from git_knotless.storage.fields import BadRecord
+from git_knotless.storage.own_record import COLLECTIONS_OF_AN_ACCOUNT
+from git_knotless.storage.packrecord import PackRecord
+from git_knotless.storage.places import RedirectRecord, RepoRef
+from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.store import BlobRef, Record
 from tests.gitenv import GitEnv
 from tests.lexicon import FORMATS, Lexicons, read_all
 from tests.network import Account
+from tests.storage.account import Account as Records
 
 LEXICONS = Lexicons(read_all())
 KEY = "3k2akcsyzdc2r"
@@ -56,13 +55,28 @@ def test_each_record_says_what_it_is(nsid: str) -> None:
 
 
 def test_every_record_of_a_repository_is_on_the_one_list() -> None:
-    """Delete, fork, transfer, size and verify go by the list, and would forget the others."""
-    with_repo = {
+    """Delete, fork, transfer, size and verify go by the list, and would forget the others.
+
+    A redirect is under a name, and refers to its repository: no list by keys has it.
+    """
+    kinds = {
+        nsid: document["defs"].get("main", {}).get("record", {}).get("properties", {}).get("repo")
+        for nsid, document in LEXICONS.documents.items()
+    }
+    with_key = {nsid for nsid, schema in kinds.items() if schema and schema["type"] == "string"}
+    assert with_key == set(records.COLLECTIONS_OF_A_REPOSITORY)
+    assert {nsid for nsid, schema in kinds.items() if schema} - with_key == {records.REDIRECT}
+
+
+def test_every_other_record_is_of_an_account() -> None:
+    """It stays when a repository goes."""
+    kept = {
         nsid
         for nsid, document in LEXICONS.documents.items()
-        if "repo" in document["defs"].get("main", {}).get("record", {}).get("properties", {})
+        if document["defs"].get("main", {}).get("type") == "record"
     }
-    assert with_repo == set(records.COLLECTIONS_OF_A_REPOSITORY)
+    repositories = {records.REPO, records.REDIRECT, *records.COLLECTIONS_OF_A_REPOSITORY}
+    assert kept - repositories == set(COLLECTIONS_OF_AN_ACCOUNT)
 
 
 @st.composite
@@ -117,11 +131,63 @@ def test_an_epoch_is_written_as_the_lexicon_says(epoch: int, deleted: str | None
     assert misfits(EpochRecord(KEY, epoch, "n" * 26, NOW, deleted).to_json()) == []
 
 
+addresses = st.from_regex(r"[a-zé]{1,3}@[a-z]{1,3}", fullmatch=True)
+
+
+@given(st.lists(addresses, max_size=5), st.lists(addresses, max_size=5))
+def test_emails_are_written_as_the_lexicon_says(added: list[str], removed: list[str]) -> None:
+    account = Records()
+    for address in added:
+        emails.add(account, address)
+    for address in removed:
+        emails.remove(account, address)
+    for value in account.records.get(emails.COLLECTION, {}).values():
+        assert misfits({"$type": emails.COLLECTION, **value}) == []
+
+
+def test_a_record_takes_as_many_emails_as_the_lexicon() -> None:
+    properties = LEXICONS.documents[emails.COLLECTION]["defs"]["main"]["record"]["properties"]
+    assert properties["hashes"]["maxLength"] == emails.MOST
+
+
+def test_the_fields_of_a_profile_are_those_of_the_lexicon() -> None:
+    properties = LEXICONS.documents[profile.COLLECTION]["defs"]["main"]["record"]["properties"]
+    texts = {n: each["maxLength"] for n, each in properties.items() if each["type"] == "string"}
+    pictures = {
+        n: (tuple(each["accept"]), each["maxSize"])
+        for n, each in properties.items()
+        if each["type"] == "blob"
+    }
+    assert texts == profile.TEXTS
+    assert pictures == dict.fromkeys(profile.BLOBS, (profile.PICTURES, profile.LARGEST_PICTURE))
+    assert list(properties) == list(profile.FIELDS)
+
+
+def test_a_profile_on_a_host_is_as_the_lexicon_says(
+    machine: Callable[[], GitEnv], account: Callable[..., Account]
+) -> None:
+    alice, one = account("alice"), machine()
+    one.login(alice)
+    (one.root / "x.gif").write_bytes(b"GIF89a" + bytes(20))
+    one.git("knotless", "account", "profile", "set", "--pronouns", "she", "--banner", "x.gif")
+    one.git("knotless", "account", "email", "add", "alice@example.com")
+    assert left_by(alice).keys() == {profile.COLLECTION, emails.COLLECTION}
+
+
+@given(st.from_regex(r"[a-z][a-z0-9._:~-]{0,99}", fullmatch=True), st.booleans())
+def test_a_redirect_is_written_as_the_lexicon_says_and_read_back(name: str, away: bool) -> None:
+    ref = RepoRef(Did(DID), Rkey(name), KEY)
+    redirect = RedirectRecord.new(Rkey("old"), ref, NOW, ref if away else None)
+    assert misfits(redirect.to_json()) == []
+    again = read(RedirectRecord, "old", redirect.to_json())
+    assert (again.repo, again.transferred_from) == (ref, ref if away else None)
+
+
 @st.composite
 def packs(draw: st.DrawFn) -> PackRecord:
     data = draw(st.none() | st.binary(min_size=32, max_size=200))
     sizes = draw(st.lists(st.integers(100, 2**40), min_size=1, max_size=3))
-    blobs = tuple(BlobRef(CID, records.PACK_MIME, size) for size in sizes)
+    blobs = tuple(BlobRef(CID, packrecord.PACK_MIME, size) for size in sizes)
     tips = tuple(draw(st.lists(oids, max_size=64)))
     return PackRecord(
         rkey=Rkey(f"{KEY}.{KEY}"),
@@ -191,11 +257,13 @@ PACK = {
     "objects": 0,
     "checksum": "a" * 40,
     "blobs": [
-        {"$type": "blob", "ref": {"$link": CID}, "mimeType": records.PACK_MIME, "size": 33},
+        {"$type": "blob", "ref": {"$link": CID}, "mimeType": packrecord.PACK_MIME, "size": 33},
     ],
     "createdAt": NOW,
 }
 REF = RefRecord(KEY, "refs/heads/main", "a" * 40, 1, NOW).to_json()
+REFERENCE = {"uri": f"at://{DID}/dev.knotless.repo/a", "key": KEY}
+REDIRECT = {"$type": records.REDIRECT, "repo": REFERENCE, "createdAt": NOW}
 REPO = {"$type": records.REPO, "key": KEY, "epoch": 1, "createdAt": NOW}
 
 # What the lexicon refuses, the code that reads it refuses too.
@@ -214,6 +282,9 @@ HOSTILE = [
     (RepoRecord, "name", REPO, {"rules": [{}]}),
     (RepoRecord, "name", REPO, {"rules": ["main"]}),
     (RepoRecord, "name", REPO, {"archived": 1}),
+    (RedirectRecord, "old", REDIRECT, {"repo": f"at://{DID}/dev.knotless.repo/a"}),
+    (RedirectRecord, "old", REDIRECT, {"repo": {"uri": "at://a.b/c", "key": KEY}}),
+    (RedirectRecord, "old", REDIRECT, {"repo": REFERENCE | {"key": "3k2akcsyzdc2"}}),
     (RefRecord, records.ref_rkey(KEY, "refs/heads/main"), REF, {"generation": 0}),
     (RefRecord, records.ref_rkey(KEY, "refs/heads/main"), REF, {"target": "a" * 39}),
     (RefRecord, records.ref_rkey(KEY, "refs/heads/main"), REF, {"target": 7}),
@@ -230,7 +301,7 @@ HOSTILE = [
 
 
 def test_the_hostile_values_are_hostile_by_one_field() -> None:
-    for value in (REPO, REF, PACK):
+    for value in (REPO, REDIRECT, REF, PACK):
         assert misfits(value) == []
 
 
@@ -247,6 +318,7 @@ def test_what_the_lexicon_refuses_is_not_read(
     ("kind", "rkey", "value"),
     [
         (RepoRecord, "name", REPO),
+        (RedirectRecord, "old", REDIRECT),
         (RefRecord, records.ref_rkey(KEY, "refs/heads/main"), REF),
         (PackRecord, f"{KEY}.{KEY}", PACK),
     ],

@@ -76,9 +76,26 @@ def test_resolvers_are_separated_by_spaces() -> None:
 
 
 @pytest.mark.parametrize("scope", ["local", "worktree", "submodule", "unknown", ""])
-@pytest.mark.parametrize("key", ["knotless.plcUrl", "knotless.handleResolver"])
-def test_no_repository_chooses_the_servers_that_are_asked(scope: str, key: str) -> None:
-    assert load(DIRS, config((scope, key, "https://evil.example"))) == load(DIRS, b"")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("knotless.plcUrl", "https://evil.example"),
+        ("knotless.handleResolver", "https://evil.example"),
+        ("knotless.browser", "./evil"),
+    ],
+)
+def test_no_repository_chooses_the_servers_that_are_asked_or_what_is_run(
+    scope: str, key: str, value: str
+) -> None:
+    assert load(DIRS, config((scope, key, value))) == load(DIRS, b"")
+    assert load(DIRS, config(("global", key, value))) != load(DIRS, b"")
+
+
+def test_a_browser_is_a_command_line_without_a_shell() -> None:
+    given = {**DIRS, "KNOTLESS_BROWSER": """firefox --profile "my profile" '%s' $HOME; x"""}
+    assert load(given, b"").browser == (
+        "firefox", "--profile", "my profile", "%s", "$HOME;", "x",
+    )  # fmt: skip
 
 
 def test_what_others_keep_there_is_let_be() -> None:
@@ -108,6 +125,8 @@ BAD = [
     ("KNOTLESS_PLC_URL", "knotless.plcUrl", "https://plc.directory:99999"),
     ("KNOTLESS_PLC_URL", "knotless.plcUrl", "file:///etc/passwd"),
     ("KNOTLESS_HANDLE_RESOLVER", "knotless.handleResolver", "https://a.example b.example"),
+    ("KNOTLESS_BROWSER", "knotless.browser", " "),
+    ("KNOTLESS_BROWSER", "knotless.browser", "firefox 'x"),
     ("KNOTLESS_ACCOUNT", "knotless.account", "alice"),
     ("KNOTLESS_ACCOUNT", "knotless.account", "--upload-pack=x"),
     ("KNOTLESS_IDENTITY_TTL_SECS", "knotless.identityTtlSecs", "an hour"),
@@ -147,7 +166,7 @@ def test_the_password_is_not_shown() -> None:
 
 
 def test_each_setting_has_its_field_its_row_and_a_key_of_our_section() -> None:
-    assert {setting.field for setting in settings.TABLE} == set(Settings.__dataclass_fields__)
+    assert {setting.field for setting in settings.TABLE} == set(Settings.__match_args__)
     rows = settings.markdown().splitlines()
     assert len(rows) == 2 + len(settings.TABLE)
     for setting, row in zip(settings.TABLE, rows[2:], strict=True):

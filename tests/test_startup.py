@@ -8,12 +8,16 @@ import sysconfig
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from git_knotless.atproto.sessions import Session, SessionStore
+from git_knotless.atproto.syntax import Did
 from git_knotless.storage.records import REPO, RefRecord
 from tests.gitenv import GitEnv
 
@@ -29,6 +33,17 @@ EVERY_START = {"_distutils_hack"}  # of setuptools, where it is installed: a .pt
 
 # Of the standard library, what costs most and is not needed; `email` comes with `http.client`.
 SLOW = {"asyncio", "unittest", "multiprocessing", "importlib.metadata", "http.server", "sqlite3"}
+ELSEWHERE = ("lookup", "places", "forwarding", "renaming")
+
+# Of our own, what only those wait for who push, or fetch what is new.
+LATER = {
+    "git_knotless.atproto.password",
+    "git_knotless.atproto.sessions",
+    "git_knotless.helper.push",
+    "git_knotless.storage.packs_in",
+    "git_knotless.storage.push",
+    "git_knotless.storage.transfers",
+}
 
 
 class Host(ThreadingHTTPServer):
@@ -90,6 +105,13 @@ def imported(trace: str) -> set[str]:
     return set(re.findall(r"^import time:.*\| +(\S+)$", trace, re.MULTILINE)) - {"imported"}
 
 
+def source(module: str) -> str:
+    found = find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).read_text()
+
+
 def script(name: str) -> str:
     found = shutil.which(name, path=sysconfig.get_path("scripts"))
     assert found is not None
@@ -108,6 +130,13 @@ def test_a_list_of_refs_imports_httpx_blake3_and_our_own(host: Host, gitenv: Git
     installed = {name.partition(".")[0] for name in modules} & packages_distributions().keys()
     assert installed - ALLOWED - BELOW_HTTPX - EVERY_START == set()
     assert modules & SLOW == set()
+    assert modules & LATER == set()
+    ours = [name for name in modules if name.startswith("git_knotless.")]
+    assert [name for name in ours if "from dataclasses" in source(name)] == [], "see value.py"
+    # What follows a repository that is not there any more is for where there is none.
+    assert modules & {f"git_knotless.storage.{name}" for name in ELSEWHERE} == set()
+    paths = [path.rpartition(".")[2] for path in host.asked]
+    assert [path for path in paths if path == "getRecord"] == ["getRecord"]
 
 
 @pytest.mark.parametrize("program", ["git-knotless", "knotless"])
@@ -116,3 +145,16 @@ def test_help_waits_for_no_network_library(program: str, gitenv: GitEnv) -> None
     assert "--default-branch" in ran.out
     tops = {name.partition(".")[0] for name in imported(ran.err)}
     assert tops & {"httpx", "rich", "dns", "filelock", "blake3", "pygit2", "pydantic"} == set()
+
+
+@pytest.mark.parametrize("words", [["whoami"], ["account", "list"]])
+def test_who_makes_no_request_waits_for_no_network_library(
+    words: list[str], gitenv: GitEnv
+) -> None:
+    did, granted = Did(f"did:plc:{'a' * 24}"), "atproto repo:dev.knotless.ref"
+    session = Session(did, None, "https://pds.example", "access", "refresh", scope=granted)
+    SessionStore(gitenv.home / "knotless/sessions").save(session)
+    ran = gitenv.run(sys.executable, "-X", "importtime", script("knotless"), *words)
+    assert did in ran.out
+    tops = {name.partition(".")[0] for name in imported(ran.err)}
+    assert tops & {"httpx", "rich", "ssl", "email", "filelock", "cryptography"} == set()

@@ -21,7 +21,8 @@ class BlockStore(Protocol):
 class Blocks:
     """Blocks in memory over a store, if there is one, which is read and never written.
 
-    What a change of a tree writes stays here; `mst.diff` says what of it the new root needs.
+    What a change of a tree writes stays here; `mst.diff` says what of it the new root needs. What
+    was read below is not asked for again.
     """
 
     def __init__(
@@ -29,14 +30,16 @@ class Blocks:
     ) -> None:
         self.blocks = dict(blocks or {})
         self._below = below
+        self._read: dict[bytes, bytes] = {}
 
     def get(self, cid: bytes, /) -> bytes:
-        block = self.blocks.get(cid)
+        block = self.blocks.get(cid, self._read.get(cid))
         if block is not None:
             return block
         if self._below is None:
             raise Missing(f"the block {cid_text(cid)} is missing")
-        return self._below.get(cid)
+        block = self._read[cid] = self._below.get(cid)
+        return block
 
     def put(self, block: bytes, /) -> bytes:
         cid = cid_of(block)

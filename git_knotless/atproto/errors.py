@@ -11,6 +11,7 @@ AtprotoError
   DidNotFound           no such account, or one that was deleted
   IdentityMismatch      the handle and the DID document do not name each other
   NoPds                 the DID document names no usable PDS
+  StillMoving           the account is not whole yet at the host that it moves to
   XrpcError             the host refused, by status and XRPC error name
     AccountNotHere        the host does not (or no longer) keep the account: look it up again
       RepoNotFound  RepoDeactivated  AccountDeactivated  AccountNotFound
@@ -18,14 +19,17 @@ AtprotoError
     RecordNotFound  BlobNotFound
     InvalidSwap  RecordAlreadyExists
     AuthRefused           401, and 400 and 403 about the token
+      ClockWrong            for a proof that this machine's clock has dated too early or too late
     PayloadTooLarge  RateLimited
     ServerFault           5xx
+LoginNeeded
+  ScopeMissing          the login is not for that; another one may be
 """
 
 import math
 from typing import ClassVar
 
-from git_knotless.errors import KnotlessError
+from git_knotless.errors import KnotlessError, LoginNeeded
 
 
 class AtprotoError(KnotlessError):
@@ -52,6 +56,10 @@ class TransferCancelled(AtprotoError):
     pass
 
 
+class ScopeMissing(LoginNeeded):
+    pass
+
+
 class HandleNotFound(AtprotoError):
     pass
 
@@ -69,6 +77,10 @@ class IdentityMismatch(AtprotoError):
 
 
 class NoPds(AtprotoError):
+    pass
+
+
+class StillMoving(AtprotoError):
     pass
 
 
@@ -153,6 +165,20 @@ class AuthRefused(XrpcError):
         return f"{self.host} does not accept the login: {self.text or 'no reason given'}"
 
 
+class ClockWrong(AuthRefused):
+    """`off` says by how much, and which way: `7 minutes behind`."""
+
+    def __init__(self, refusal: XrpcError, off: str) -> None:
+        self.off = off
+        super().__init__(
+            refusal.status, refusal.name, refusal.text, nsid=refusal.nsid, host=refusal.host
+        )
+        self.hint = "set the clock, and try again"
+
+    def _message(self) -> str:
+        return f"this machine's clock is {self.off} {self.host}'s"
+
+
 class PayloadTooLarge(XrpcError):
     says = "too large for the host"
 
@@ -170,6 +196,9 @@ class ServerFault(XrpcError):
         text = f": {self.text}" if self.text else ""
         return f"{self.host} failed at {self.nsid}{text} ({self._code()})"
 
+
+# What hosts call it, as XRPC and as OAuth name errors.
+SCOPE_NAMES = frozenset({"ScopeMissingError", "InsufficientScope", "insufficient_scope"})
 
 _BY_NAME: dict[str, type[XrpcError]] = {
     "RepoNotFound": RepoNotFound,
@@ -189,7 +218,9 @@ _BY_NAME: dict[str, type[XrpcError]] = {
     "AuthenticationRequired": AuthRefused,
     "ExpiredToken": AuthRefused,
     "InvalidToken": AuthRefused,
-    "ScopeMissingError": AuthRefused,
+    "invalid_token": AuthRefused,
+    "invalid_dpop_proof": AuthRefused,
+    **dict.fromkeys(SCOPE_NAMES, AuthRefused),
 }
 # Said as a plain InvalidRequest, so that only the words tell.
 _BY_WORDS: tuple[tuple[str, type[XrpcError]], ...] = (

@@ -6,7 +6,6 @@ https://atproto.com/specs/handle, https://atproto.com/specs/did
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -37,6 +36,7 @@ from git_knotless.atproto.syntax import (
 )
 from git_knotless.atproto.txt import txt_records
 from git_knotless.atproto.xrpc import Client
+from git_knotless.value import value
 
 __all__ = ["Identity", "IdentityCache", "Resolver"]
 
@@ -45,7 +45,7 @@ _NOBODY_SECONDS = 300.0
 _DID_TEXT = "did="  # what comes before the DID in a TXT record
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Identity:
     """An account. `handle` is None unless it names the DID and the DID's document names it."""
 
@@ -206,16 +206,20 @@ class Resolver:
             return _did_of(text, handle) if is_did(text) else None
         return None
 
-    def _read_document(self, did: Did, name: str) -> Document:
+    def document(self, did: Did, *, name: str | None = None) -> Any:
+        """The DID document as it is now, JSON that is not looked at; `name` is for errors."""
+        name = name or did
         try:
-            value = self._client.get_json(self._document_url(did))
+            return self._client.get_json(self._document_url(did))
         except XrpcError as error:
             if error.status == 404:
                 raise DidNotFound(f"{name}: no such account") from error
             if error.status == 410:
                 raise DidNotFound(f"{name}: the account was deleted") from error
             raise
-        pds, claims = read_document(did, value, name=name)
+
+    def _read_document(self, did: Did, name: str) -> Document:
+        pds, claims = read_document(did, self.document(did, name=name), name=name)
         return Document(pds, claims, self._now())
 
     def _may_name(self, did: Did, pds: str) -> bool:

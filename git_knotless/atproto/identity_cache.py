@@ -4,7 +4,6 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from git_knotless.atproto.files import replace_cache
 from git_knotless.atproto.hosts import parse_origin
 from git_knotless.atproto.syntax import Did, Handle, parse_did, parse_handle
 from git_knotless.errors import KnotlessError
+from git_knotless.value import value
 
 # Of each kind, the newest: more accounts than a person meets in the hour that an entry lasts.
 _MOST_ENTRIES = 256
@@ -21,7 +21,7 @@ _GARBAGE = (KeyError, KnotlessError)
 _Section = dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Naming:
     """Whom a handle named when it was asked for; nobody, if `did` is None."""
 
@@ -29,7 +29,7 @@ class Naming:
     checked: float  # unix time
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Document:
     """What matters of a DID document. `claims` is the handle in it, checked by nobody."""
 

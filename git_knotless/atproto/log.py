@@ -2,8 +2,6 @@
 
 import logging
 
-from git_knotless.atproto.answers import one_line, visible
-
 
 class PrintableFormatter(logging.Formatter):
     """httpx logs a host's reason phrase as it came, and an error may quote anything.
@@ -12,7 +10,12 @@ class PrintableFormatter(logging.Formatter):
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        # It stands on httpx, which whoever makes no request need not wait for.
+        from git_knotless.atproto.answers import one_line
+
         return one_line(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
+        from git_knotless.atproto.answers import visible
+
         return "\n".join(map(visible, super().format(record).split("\n")))

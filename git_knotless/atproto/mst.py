@@ -10,13 +10,14 @@ answer holds for the root that was asked, or BadData is raised.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Self
 
 from git_knotless.atproto.blocks import BlockStore
 from git_knotless.atproto.dag_cbor import BadData, cid_of
-from git_knotless.atproto.mst_node import LONGEST_KEY, Node, layer_of
+from git_knotless.atproto.mst_node import LONGEST_KEY, Node, layer_of, read_node, write_node
 
 _EMPTY = cid_of(Node().encode())
 
@@ -110,21 +111,23 @@ class _Place(NamedTuple):
     high: bytes | None = None
 
     def below(self, node: Node, at: int) -> "_Place | None":
-        """The place of a subtree of the node that stands here."""
+        """Where the way goes on from the node that stands here."""
         subtree = node.subtrees[at]
-        if subtree is None:
-            return None
+        return None if subtree is None else self.place_of(subtree, node, at)
+
+    def place_of(self, subtree: bytes, node: Node, at: int) -> "_Place":
+        """Of a subtree of the node that stands here."""
         low = node.keys[at - 1] if at else self.low
         high = node.keys[at] if at < len(node.keys) else self.high
         return _Place(subtree, self.layer - 1, low, high)
 
     def read(self, store: BlockStore) -> Node:
-        node = Node.decode(store.get(self.cid))
+        node, layers = read_node(store.get(self.cid))
         # A root has a key or nothing at all; what is below it has one on one side, or on both.
         is_root = not self.low and self.high is None
         if not node.keys and node.is_void != is_root:
             raise BadData("a tree with an empty node, or a root that is not its highest key's")
-        if self.layer < 0 or any(layer_of(key) != self.layer for key in node.keys):
+        if self.layer < 0 or layers - {self.layer}:
             raise BadData("a tree with a key on a layer that is not its own")
         if node.keys and not self._spans(node.keys[0], node.keys[-1]):
             raise BadData("a tree with a key that is out of order")
@@ -142,11 +145,15 @@ class _Step(NamedTuple):
     at: int
 
 
+# A subtree's place, worked out when it is read: most are in both trees, and never are.
+_Found = Callable[[], _Place]
+
+
 @dataclass(slots=True)
 class _Side:
     """One of two trees, read from the top, a layer at a time."""
 
-    waiting: dict[tuple[int, bytes], _Place]  # by layer and CID: what is not read yet
+    waiting: dict[tuple[int, bytes], _Found]  # by layer and CID: what is not read yet
     nodes: set[bytes] = field(default_factory=set)
     entries: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -155,32 +162,32 @@ class _Side:
         if root == _EMPTY:  # which stands nowhere else: below a root it is to be refused
             return cls({}, {root})
         place = _root(store, root)
-        return cls({(place.layer, root): place})
+        return cls({(place.layer, root): lambda: place})
 
     def descend(self, store: BlockStore, layer: int, shared: Set[tuple[int, bytes]]) -> None:
         """Reads what waits on the layer and is not in both trees."""
-        places, self.waiting = self.waiting, {}
-        for name, place in places.items():
-            if place.layer < layer:
+        found, self.waiting = self.waiting, {}
+        for name, place in found.items():
+            if name[0] < layer:
                 self.waiting[name] = place
             elif name not in shared:
-                self._read(store, place)
+                self._read(store, place())
 
     def _read(self, store: BlockStore, place: _Place) -> None:
         node = place.read(store)
         self.nodes.add(place.cid)
         self.entries.update(zip(node.keys, node.values, strict=True))
-        for at in range(len(node.subtrees)):
-            below = place.below(node, at)
-            if below is None:
+        for at, subtree in enumerate(node.subtrees):
+            if subtree is None:
                 continue
-            if (below.layer, below.cid) in self.waiting:
+            name = place.layer - 1, subtree
+            if name in self.waiting:
                 raise BadData("a tree with one subtree in two places")
-            self.waiting[below.layer, below.cid] = below
+            self.waiting[name] = partial(place.place_of, subtree, node, at)
 
 
 def _root(store: BlockStore, cid: bytes) -> _Place:
-    keys = Node.decode(store.get(cid)).keys
+    keys = read_node(store.get(cid)).node.keys
     return _Place(cid, layer_of(keys[0]) if keys else 0)
 
 
@@ -223,10 +230,10 @@ def _rebuilt(store: BlockStore, node: Node, above: Sequence[_Step]) -> bytes:
     for _, parent, at in reversed(above):
         node = parent.with_subtree(at, _save(store, node))
     while not node.keys and (below := node.subtrees[0]) is not None:
-        node = Node.decode(store.get(below))
-    return store.put(node.encode())
+        node = read_node(store.get(below)).node
+    return store.put(write_node(node))
 
 
 def _save(store: BlockStore, node: Node) -> bytes | None:
     """The node as a subtree: None where nothing is left of it."""
-    return None if node.is_void else store.put(node.encode())
+    return None if node.is_void else store.put(write_node(node))

@@ -3,10 +3,11 @@
 https://atproto.com/specs/repository#mst-structure
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from git_knotless.atproto import dag_cbor
 from git_knotless.atproto.dag_cbor import BadData, Link, is_link
@@ -14,6 +15,10 @@ from git_knotless.atproto.dag_cbor import BadData, Link, is_link
 # Bytes; an NSID and a record key are 830 at most. A key is spelt by what it shares with the one
 # before, so without a bound a small node could hold keys of gigabytes.
 LONGEST_KEY = 1024
+# Nodes that are kept as they were decoded: a commit reads those that the one before has written.
+# A usual one has 4 keys and 400 bytes; a block of the largest can spell no more than 25 kB of keys.
+_MOST_KEPT = 2048
+_LARGEST_KEPT = 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +101,42 @@ class Node:
         raise BadData("a block is no node of a tree")
 
 
+class Read(NamedTuple):
+    """A node, and the layers that its keys stand on: one, in a tree that is sound."""
+
+    node: Node
+    layers: Set[int]
+
+
+def read_node(block: bytes) -> Read:
+    """What `Node.decode` says of a block, remembered: a block is the same value for ever."""
+    return _kept.get(block) or _keep(block, Node.decode(block))
+
+
+def write_node(node: Node) -> bytes:
+    """The block, remembered too."""
+    block = node.encode()
+    _keep(block, node)
+    return block
+
+
+@lru_cache(4 * _MOST_KEPT)
 def layer_of(key: bytes) -> int:
     """How far above the leaves a key stands: 0 for three of four, each layer a quarter of the one
     below."""
     return (256 - int.from_bytes(sha256(key).digest(), "big").bit_length()) // 2
+
+
+_kept: dict[bytes, Read] = {}
+
+
+def _keep(block: bytes, node: Node) -> Read:
+    read = Read(node, frozenset(map(layer_of, node.keys)))
+    if len(block) <= _LARGEST_KEPT:
+        if len(_kept) >= _MOST_KEPT:  # rarely, and read again soon: no need to know the oldest
+            _kept.clear()
+        _kept[block] = read
+    return read
 
 
 def _entries(entries: list[Any]) -> Iterator[tuple[bytes, bytes, bytes | None]]:

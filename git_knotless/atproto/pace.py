@@ -23,7 +23,11 @@ class Deadline:
     ) -> None:
         self._each = each
         self._now = now
-        self._ends = now() + seconds
+        self._seconds = seconds
+        self.restart()
+
+    def restart(self) -> None:
+        self._ends = self._now() + self._seconds
 
     def __index__(self) -> int:
         left = self._ends - self._now()

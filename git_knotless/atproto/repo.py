@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from git_knotless.atproto.answers import PAGE_LIMIT, RECORD_LIMIT, printable
@@ -13,6 +12,7 @@ from git_knotless.atproto.hosts import host_of
 from git_knotless.atproto.syntax import AtUri, Cid, Did, InvalidSyntax, Rkey, is_cid, is_tid
 from git_knotless.atproto.transport import WRITE_ANSWER_SECONDS
 from git_knotless.atproto.xrpc import Auth, BlobBody, Client
+from git_knotless.value import value
 
 MOST_RECORDS = 100  # in one page
 _LARGEST_BLOB = 1 << 40  # a host that says more is not telling its limit
@@ -32,13 +32,14 @@ class Write(Protocol):
     def value(self) -> Mapping[str, Any] | None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredRecord:
     rkey: Rkey
     value: dict[str, Any]
+    cid: str | None = None  # of this version of it, where one alone is read and the host says
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Page:
     """`cursor` is None on the last page; a page may be empty, and is not the last for that."""
 
@@ -46,7 +47,7 @@ class Page:
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UploadedBlob:
     """As a record must name it: the host may have made another type of it than was declared."""
 
@@ -55,12 +56,12 @@ class UploadedBlob:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostDescription:
     blob_limit: int | None  # bytes; None where the host does not say
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RepoStatus:
     active: bool
     status: str | None  # why it is not active
@@ -76,7 +77,8 @@ def get_record(
     record = _record(answer, host, did, collection)
     if record.rkey != rkey:
         raise BadAnswer(f"{host_of(host)} answers with another record than was asked for")
-    return record
+    cid = answer.get("cid")
+    return StoredRecord(rkey, record.value, cid if isinstance(cid, str) and is_cid(cid) else None)
 
 
 def list_records(
@@ -127,6 +129,37 @@ def apply_writes(
     if not isinstance(results, list) or len(results) != len(writes):
         raise _misshapen(host, "the results of a batch")
     return tuple(_kind(result, host) for result in results)
+
+
+def put_record(
+    client: Client,
+    host: str,
+    did: Did,
+    collection: str,
+    rkey: Rkey,
+    value: Mapping[str, Any],
+    *,
+    replaces: str | None,
+    auth: Auth,
+) -> None:
+    """In place of the version whose CID is `replaces`, None of no record.
+
+    Sent as a batch is. Raises `InvalidSwap` where something else is there.
+    """
+    client.post(
+        host,
+        "com.atproto.repo.putRecord",
+        {
+            "repo": did,
+            "collection": collection,
+            "rkey": rkey,
+            "record": {"$type": collection, **value},
+            "swapRecord": replaces,
+        },
+        auth=auth,
+        answer_within=WRITE_ANSWER_SECONDS,
+        patient=True,
+    )
 
 
 def upload_blob(

@@ -3,7 +3,6 @@
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from git_knotless.atproto.errors import (
     AtprotoError,
@@ -26,16 +25,20 @@ _LONG_WAIT = 20.0
 _FIRST_DELAY = 0.25
 
 
-@dataclass(slots=True)
 class Patience:
     """The tries of one request."""
 
-    pause: Callable[[float], None]
-    notify: Callable[[str], None]
-    window: float = READ_WINDOW
-    tries: int = TRIES
-    started: float = field(default_factory=time.monotonic)
-    tried: float = field(default_factory=time.monotonic)  # when the last try began
+    def __init__(
+        self,
+        pause: Callable[[float], None],
+        notify: Callable[[str], None],
+        window: float = READ_WINDOW,
+    ) -> None:
+        self.pause = pause
+        self.notify = notify
+        self.window = window
+        self.tries = TRIES
+        self.started = self.tried = time.monotonic()  # `tried`: when the last try began
 
     def after(self, error: AtprotoError) -> None:
         """Wait for the next try, or raise `error` when there is none."""

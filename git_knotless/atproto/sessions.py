@@ -1,28 +1,40 @@
 """The files that keep logins: one an account, for nobody else to read.
 
-They serve every kind of login. How a kind is begun, used, renewed and ended is a module of its
-own with an `Auth` for `xrpc.Client`: `password.py` for app passwords.
+They serve every kind of login. How a kind is used and renewed is a module of its own,
+`password.py` and `oauth_tokens.py`, and `session_auth.py` is what both have in common. Beside
+their directory lies `account`, a file with the DID of the account that was chosen.
 """
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from git_knotless.atproto.files import discard, replace_file
+from git_knotless.atproto.files import discard, replace_cache, replace_file
 from git_knotless.atproto.hosts import parse_origin
-from git_knotless.atproto.syntax import Did, Handle, parse_did, parse_handle
+from git_knotless.atproto.syntax import (
+    Did,
+    Handle,
+    format_time,
+    parse_did,
+    parse_handle,
+    parse_time,
+)
 from git_knotless.errors import KnotlessError, LoginNeeded
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
 VERSION = 1
-KINDS = ("password",)
-# Another process holds the lock for one request, whose answer may take 30 s to begin.
-_LOCK_SECONDS = 45.0
+KINDS = ("oauth", "password")
+# Another process holds the lock for three requests at most, each of whose answers may take 30 s
+# to begin.
+_LOCK_SECONDS = 100.0
+_LARGEST_CHOICE = 4096  # bytes: a DID has 2,048 at most
 
 
 class BadSession(KnotlessError):
@@ -37,7 +49,8 @@ class DamagedSession(BadSession, LoginNeeded):
 class Session:
     """What one login gave; `kind` says how it is used and renewed.
 
-    Fields that this version does not know are kept in `extra`.
+    Of one that has ended no secret is left. Fields that this version does not know are kept in
+    `extra`.
     """
 
     did: Did
@@ -46,6 +59,12 @@ class Session:
     access: str = field(repr=False)
     refresh: str = field(repr=False)
     kind: str = "password"
+    expires_at: str | None = None  # of `access`, by the host's clock, in RFC 3339
+    # Of OAuth: who gave it and to which client, what it allows, and the private JWK it is bound to.
+    issuer: str | None = None
+    client_id: str | None = None
+    scope: str | None = None
+    dpop_key: Mapping[str, Any] | None = field(default=None, repr=False)
     version: int = VERSION
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -53,6 +72,10 @@ class Session:
     def name(self) -> str:
         """What to call the account when speaking to a person."""
         return self.handle or self.did
+
+    @property
+    def ended(self) -> bool:
+        return not self.refresh
 
     @property
     def login_command(self) -> str:
@@ -75,8 +98,9 @@ class SessionStore:
         """Raises BadSession for a file that cannot be used, DamagedSession where a login helps."""
         path = self._path(did)
         try:
-            _hide(path, 0o600)
             data = path.read_bytes()
+            if _hide(path, 0o600):
+                self._tell(f"{path} could be read by others on this machine; no longer")
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -113,11 +137,28 @@ class SessionStore:
         with self.lock(session.did), _writing(path):
             replace_file(path, _encode(session), durable=True)
 
+    def check_writable(self, did: Did) -> None:
+        """Raises BadSession where no session of `did` could be saved."""
+        path = self._path(did)
+        with self.lock(did), _writing(path), tempfile.TemporaryFile(dir=self._directory):
+            pass
+
     def delete(self, did: Did) -> None:
         """Also a session that cannot be read, and what a save that was killed has left."""
         if self._directory.exists():
             with self.lock(did), _writing(self._path(did)):
                 discard(self._path(did))
+                if _read_choice(self._choice) == did:
+                    self._choice.unlink(missing_ok=True)
+
+    def chosen(self) -> Did | None:
+        """The account that is meant where several are logged in and none is named."""
+        return _read_choice(self._choice)
+
+    def choose(self, did: Did) -> None:
+        with _writing(self._choice):
+            self._choice.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_cache(self._choice, f"{did}\n".encode())
 
     @contextmanager
     def lock(self, did: Did) -> Iterator[None]:
@@ -143,10 +184,18 @@ class SessionStore:
         try:
             return self.load(did)
         except BadSession as error:
-            if self._notify is not None and did not in self._left_out:
+            if did not in self._left_out:
                 self._left_out.add(did)
-                self._notify(f"{error.message}: left out (git knotless logout {did} removes it)")
+                self._tell(f"{error.message}: left out (git knotless logout {did} removes it)")
             return None
+
+    def _tell(self, line: str) -> None:
+        if self._notify is not None:
+            self._notify(line)
+
+    @property
+    def _choice(self) -> Path:
+        return self._directory.parent / "account"
 
     def _path(self, did: Did) -> Path:
         return self._directory / f"{did.replace(':', '_')}.json"
@@ -162,13 +211,28 @@ def _writing(path: Path) -> Iterator[None]:
         raise BadSession(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _hide(path: Path, mode: int) -> None:
-    """Take from others what they may do with `path`, as a copy or a restore may have left it."""
-    if path.stat().st_mode & 0o077:
-        path.chmod(mode)
+def _read_choice(path: Path) -> Did | None:
+    """None also for a file that is not ours: then one has to be named."""
+    with suppress(OSError, ValueError, KnotlessError), path.open("rb") as file:
+        return parse_did(file.read(_LARGEST_CHOICE).decode().strip())
+    return None
+
+
+def _hide(path: Path, mode: int) -> bool:
+    """Whether others had to be kept from `path`, as a copy or a restore may have left it."""
+    if not path.stat().st_mode & 0o077:
+        return False
+    path.chmod(mode)
+    return True
 
 
 def _encode(session: Session) -> bytes:
+    oauth = {
+        "issuer": session.issuer,
+        "client_id": session.client_id,
+        "scope": session.scope,
+        "dpop_key": session.dpop_key,
+    }
     value = {
         **session.extra,
         "version": session.version,
@@ -178,6 +242,8 @@ def _encode(session: Session) -> bytes:
         "pds": session.pds,
         "access": session.access,
         "refresh": session.refresh,
+        "expires_at": session.expires_at,
+        **{name: each for name, each in oauth.items() if each is not None},
     }
     return json.dumps(value, indent=2).encode() + b"\n"
 
@@ -190,17 +256,7 @@ def _decode(data: bytes, path: Path, did: Did) -> Session:
                 f"{path} was written by a newer git-knotless",
                 hint="pip install --upgrade git-knotless",
             )
-        handle = value.pop("handle")
-        return Session(
-            did=parse_did(value.pop("did")),
-            handle=None if handle is None else parse_handle(handle),
-            pds=parse_origin(value.pop("pds")),
-            access=token(value.pop("access")),
-            refresh=token(value.pop("refresh")),
-            kind=value.pop("kind"),
-            version=value.pop("version"),
-            extra=value,
-        )
+        return _session(value)
     except BadSession:
         raise
     except (
@@ -214,8 +270,48 @@ def _decode(data: bytes, path: Path, did: Did) -> Session:
         raise _damaged(f"{path} is damaged", did) from error
 
 
+def _session(value: dict[str, Any]) -> Session:
+    """Takes from `value` what it knows."""
+    handle = value.pop("handle")
+    session = Session(
+        did=parse_did(value.pop("did")),
+        handle=None if handle is None else parse_handle(handle),
+        pds=parse_origin(value.pop("pds")),
+        access=token(value.pop("access")),
+        refresh=token(value.pop("refresh")),
+        kind=value.pop("kind"),
+        version=value.pop("version"),
+        expires_at=_optional(value.pop("expires_at", None), str),
+        issuer=_optional(value.pop("issuer", None), str),
+        client_id=_optional(value.pop("client_id", None), str),
+        scope=_optional(value.pop("scope", None), str),
+        dpop_key=_optional(value.pop("dpop_key", None), dict),
+        extra=value,
+    )
+    if session.expires_at is not None:
+        parse_time(session.expires_at)
+    if session.kind == "oauth":
+        parse_origin(session.issuer or "")
+        if session.client_id is None or session.scope is None:
+            raise ValueError("not all of an OAuth session")
+        if session.dpop_key is None and not session.ended:
+            raise ValueError("an OAuth session without its key")
+    return session
+
+
+def _optional(value: Any, *kinds: type) -> Any:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
+        raise TypeError(f"not what a session holds: {type(value).__name__}")
+    return value
+
+
 def _damaged(message: str, did: Did) -> DamagedSession:
     return DamagedSession(message, hint=f"git knotless login {did}")
+
+
+def moment(unix: float) -> str:
+    """As `expires_at` has it."""
+    return format_time(datetime.fromtimestamp(unix, UTC))
 
 
 def token(value: object) -> str:

@@ -5,11 +5,11 @@ Rules: https://atproto.com/specs/did, /handle, /nsid, /record-key, /tid, /at-uri
 """
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NewType, Self
 
 from git_knotless.errors import KnotlessError
+from git_knotless.value import value
 
 Did = NewType("Did", str)
 Handle = NewType("Handle", str)
@@ -132,7 +132,7 @@ def tid_microseconds(tid: Tid) -> int:
     return bits >> 10
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AtUri:
     """`at://authority[/collection[/rkey]]`, as records hold it: no query, no fragment."""
 

@@ -135,8 +135,9 @@ class Transport:
         url: str,
         *,
         params: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
         content: bytes | Iterable[bytes] | None = None,
+        auth: httpx.Auth | None = None,
         answer_within: float | None = None,
     ) -> Iterator[Answer]:
         origin = origin_of(url)
@@ -154,12 +155,12 @@ class Transport:
                 method,
                 url,
                 params=params,
-                headers={"Accept-Encoding": _encoding(origin), **headers},
+                headers={"Accept-Encoding": _encoding(origin), **(headers or {})},
                 content=content,
                 timeout=timeout,
-                extensions={"trace": partial(self._trace, pace)},
+                extensions={"trace": partial(self._trace, pace, connect)},
             )
-            response = client.send(request, stream=True)
+            response = client.send(request, stream=True, auth=auth)
         with closing(response):
             self._note_clock(origin, response.headers.get("date", ""))
             yield Answer(self, response, origin, pace)
@@ -222,9 +223,11 @@ class Transport:
                 f"the proxy or the certificates that the environment names are of no use: {error}"
             ) from error
 
-    def _trace(self, pace: Pace, event: str, info: Mapping[str, Any]) -> None:
+    def _trace(self, pace: Pace, connect: Deadline, event: str, info: Mapping[str, Any]) -> None:
         """httpcore's word on what it does. The socket of a connection is what `close` ends."""
-        if event == "http11.receive_response_headers.started":
+        if event == "connection.connect_tcp.started":
+            connect.restart()  # it may be for a second sending, long after the first
+        elif event == "http11.receive_response_headers.started":
             pace.await_headers()
         elif event.endswith(("connect_tcp.complete", "start_tls.complete")):
             opened = info["return_value"].get_extra_info("socket")

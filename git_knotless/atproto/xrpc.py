@@ -3,14 +3,16 @@
 A GET and an upload are sent again when the host is down, failing or asks for a short wait.
 A POST is not, since only its caller can tell whether the first was carried out; but one refused
 for an expired token was not, and is sent once more with a new one. One refused with a wait was
-not either, and is sent again where the caller is `patient`.
+not either, and is sent again where the caller is `patient`. What a credential has to send twice
+to learn a nonce is one sending here.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from urllib.parse import urlencode, urlsplit
 
 from git_knotless.atproto.answers import (
     DOCUMENT_LIMIT,
@@ -39,13 +41,14 @@ from git_knotless.atproto.hosts import (
 from git_knotless.atproto.retry import LOOKUP_WINDOW, READ_WINDOW, Patience
 from git_knotless.atproto.syntax import InvalidSyntax
 from git_knotless.atproto.transport import WRITE_ANSWER_SECONDS, Answer, Transport
+from git_knotless.value import value
 
 if TYPE_CHECKING:
     import httpx
 
 _MOST_REDIRECTS = 5  # a front door, the account's host, its storage, a region of that
 _T = TypeVar("_T")
-_Send = Callable[[Mapping[str, str]], _T]
+_Send = Callable[["httpx.Auth | None"], _T]
 
 
 class BlobBody(Protocol):
@@ -60,12 +63,15 @@ class BlobBody(Protocol):
 class Auth(Protocol):
     """What an account's requests carry."""
 
-    def headers(self, method: str, url: str, /) -> Mapping[str, str]:
-        """For one request; raises where `url` is not on the host that the credentials are for."""
+    def credential(self, url: str, /) -> "httpx.Auth":
+        """For one request; raises where `url` is not on the host that the login is for."""
         ...
 
-    def renewed(self, sent: Mapping[str, str], /) -> bool:
-        """After `sent` was refused: whether `headers` now gives others."""
+    def renewed(self, sent: "httpx.Auth", refusal: AuthRefused, /) -> bool:
+        """After `sent` was refused: whether `credential` now gives another.
+
+        Raises what the refusal means for the person, where more is known than the host says.
+        """
         ...
 
 
@@ -90,6 +96,8 @@ class Client:
         self._http = Transport(transport)
         self._notify = notify
         self._pause = pause or self._http.pause
+        # The newest DPoP nonce that each origin has given: every answer to a proof may carry one.
+        self.nonces: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -123,11 +131,11 @@ class Client:
         url = _url(host, nsid)
         given = {key: value for key, value in (params or {}).items() if value is not None}
 
-        def send(headers: Mapping[str, str]) -> dict[str, Any]:
-            with self._http.exchange("GET", url, params=given, headers=headers) as answer:
+        def send(credential: "httpx.Auth | None") -> dict[str, Any]:
+            with self._http.exchange("GET", url, params=given, auth=credential) as answer:
                 return _object(answer, nsid, limit)
 
-        return _authorized(partial(self._patiently, send, READ_WINDOW), "GET", url, auth)
+        return _authorized(partial(self._patiently, send, READ_WINDOW), url, auth)
 
     def post(
         self,
@@ -148,19 +156,37 @@ class Client:
         kind = {} if body is None else {"Content-Type": "application/json"}
         content = b"" if body is None else _encode(body, nsid)
 
-        def send(headers: Mapping[str, str]) -> dict[str, Any]:
+        def send(credential: "httpx.Auth | None") -> dict[str, Any]:
             with self._http.exchange(
                 "POST",
                 url,
-                headers={**kind, **headers},
+                headers=kind,
                 content=content,
+                auth=credential,
                 answer_within=answer_within,
             ) as answer:
                 return _object(answer, nsid, limit, may_be_empty=True)
 
         if patient:
-            return _authorized(partial(self._when_told, send), "POST", url, auth)
-        return _authorized(send, "POST", url, auth)
+            return _authorized(partial(self._when_told, send), url, auth)
+        return _authorized(send, url, auth)
+
+    def post_form(
+        self, url: str, form: Mapping[str, str], *, credential: "httpx.Auth"
+    ) -> dict[str, Any]:
+        """An OAuth endpoint's answer, `{}` where it has none. Never sent again, see `post`."""
+        # Uncompressed, so that a refusal can be read while the nonce that it asks for is looked at.
+        kind = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        content = urlencode(form).encode()
+        with self._http.exchange(
+            "POST", url, headers=kind, content=content, auth=credential
+        ) as answer:
+            path = urlsplit(url).path
+            return _object(answer, path, DOCUMENT_LIMIT, may_be_empty=True, success=(200, 201))
 
     def upload(self, host: str, body: BlobBody, mime: str, *, auth: Auth) -> dict[str, Any]:
         """`uploadBlob`'s answer. Sent again as a GET is, whatever the sending took."""
@@ -169,17 +195,18 @@ class Client:
         # Hosts refuse a blob that is too large by its length, and only so before it is sent.
         kind = {"Content-Type": mime, "Content-Length": str(body.size)}
 
-        def send(headers: Mapping[str, str]) -> dict[str, Any]:
+        def send(credential: "httpx.Auth | None") -> dict[str, Any]:
             with self._http.exchange(
                 "POST",
                 url,
-                headers={**kind, **headers},
-                content=_exactly(body),
+                headers=kind,
+                content=_Exactly(body),
+                auth=credential,
                 answer_within=WRITE_ANSWER_SECONDS,
             ) as answer:
                 return _object(answer, nsid, RECORD_LIMIT)
 
-        return _authorized(partial(self._patiently, send, math.inf), "POST", url, auth)
+        return _authorized(partial(self._patiently, send, math.inf), url, auth)
 
     def download(self, host: str, did: str, cid: str, *, limit: int) -> Iterator[bytes]:
         """A blob as it comes, at most `limit` bytes of it; its hash is the caller's to check.
@@ -201,6 +228,18 @@ class Client:
         """A plain JSON document. No credential is sent and no redirect followed."""
         return decode_json(self._plain(url, limit), host_of(origin_of(url)))
 
+    def get_file(self, host: str, nsid: str, params: Mapping[str, str], *, limit: int) -> bytes:
+        """A query's answer that is no JSON, such as an archive; it carries no credential."""
+        url = _url(host, nsid)
+
+        def send(_: "httpx.Auth | None") -> bytes:
+            with self._http.exchange("GET", url, params=params) as answer:
+                if answer.status != 200:
+                    refuse(answer, nsid)
+                return answer.read(limit)
+
+        return self._patiently(send, READ_WINDOW, None)
+
     def get_text(self, url: str, *, limit: int = HANDLE_LIMIT) -> str:
         """A plain text of ASCII."""
         try:
@@ -209,13 +248,13 @@ class Client:
             raise BadAnswer(f"{host_of(origin_of(url))} answers with more than ASCII") from error
 
     def _plain(self, url: str, limit: int) -> bytes:
-        def send(headers: Mapping[str, str]) -> bytes:
-            with self._http.exchange("GET", url, headers=headers) as answer:
+        def send(_: "httpx.Auth | None") -> bytes:
+            with self._http.exchange("GET", url) as answer:
                 if answer.status != 200:
                     refuse(answer, url.removeprefix(answer.origin), plain=True)
                 return answer.read(limit)
 
-        return self._patiently(send, LOOKUP_WINDOW, {})
+        return self._patiently(send, LOOKUP_WINDOW, None)
 
     def _blob_from(
         self, start: int, host: str, params: Mapping[str, str], limit: int
@@ -240,47 +279,54 @@ class Client:
                 return
         raise BadAnswer(f"{host_of(host)} sends a blob elsewhere again and again")
 
-    def _patiently(self, send: _Send[_T], window: float, headers: Mapping[str, str]) -> _T:
+    def _patiently(self, send: _Send[_T], window: float, credential: "httpx.Auth | None") -> _T:
         patience = Patience(self._pause, self._notify, window=window)
         while True:
             try:
-                return send(headers)
+                return send(credential)
             except AtprotoError as error:
                 patience.after(error)
 
-    def _when_told(self, send: _Send[_T], headers: Mapping[str, str]) -> _T:
+    def _when_told(self, send: _Send[_T], credential: "httpx.Auth | None") -> _T:
         patience = Patience(self._pause, self._notify)
         while True:
             try:
-                return send(headers)
+                return send(credential)
             except RateLimited as error:
                 if error.retry_after is None:
                     raise
                 patience.after(error)
 
 
-def _authorized(send: _Send[_T], method: str, url: str, auth: Auth | None) -> _T:
-    """Send with `auth`'s headers, and once more when a refusal has made it get others.
+def _authorized(send: _Send[_T], url: str, auth: Auth | None) -> _T:
+    """Send with `auth`'s credential, and once more when a refusal has made it get another.
 
-    Whatever fails in getting them is not tried again: that would use a refresh token twice.
+    Whatever fails in getting it is not tried again: that would use a refresh token twice.
     """
     if auth is None:
-        return send({})
-    headers = auth.headers(method, url)
+        return send(None)
+    credential = auth.credential(url)
     try:
-        return send(headers)
+        return send(credential)
     except AuthRefused as error:
-        if error.status == 403 or not auth.renewed(headers):
+        if not auth.renewed(credential, error):
             raise
-    return send(auth.headers(method, url))
+    return send(auth.credential(url))
 
 
 def _url(host: str, nsid: str) -> str:
     return f"{parse_origin(host)}/xrpc/{nsid}"
 
 
-def _object(answer: Answer, nsid: str, limit: int, *, may_be_empty: bool = False) -> dict[str, Any]:
-    if answer.status != 200:
+def _object(
+    answer: Answer,
+    nsid: str,
+    limit: int,
+    *,
+    may_be_empty: bool = False,
+    success: Container[int] = (200,),
+) -> dict[str, Any]:
+    if answer.status not in success:
         refuse(answer, nsid)
     data = answer.read(limit)
     if may_be_empty and not data:
@@ -295,16 +341,24 @@ def _encode(body: Mapping[str, Any], nsid: str) -> bytes:
         raise CannotSend(f"{nsid} cannot carry what it was given: {error}") from error
 
 
-def _exactly(body: BlobBody) -> Iterator[bytes]:
-    """The body, held to the length that was announced, or the host would wait for the rest."""
-    sent = 0
-    for chunk in body.chunks():
-        sent += len(chunk)
-        if sent > body.size:
-            break
-        yield chunk
-    if sent != body.size:
-        raise CannotSend("what is to be uploaded has changed meanwhile")
+@value
+class _Exactly:
+    """The body from its beginning, each time that it is asked for.
+
+    It is held to the length that was announced, or the host would wait for the rest.
+    """
+
+    body: BlobBody
+
+    def __iter__(self) -> Iterator[bytes]:
+        sent = 0
+        for chunk in self.body.chunks():
+            sent += len(chunk)
+            if sent > self.body.size:
+                break
+            yield chunk
+        if sent != self.body.size:
+            raise CannotSend("what is to be uploaded has changed meanwhile")
 
 
 def _check_blob(answer: Answer, limit: int) -> None:

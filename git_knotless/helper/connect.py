@@ -8,7 +8,6 @@ gitprotocol-v2(5), and in gitremote-helpers(7) for the response-end packet.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -16,6 +15,7 @@ from git_knotless.helper.protocol import BadCommand, GitGone
 from git_knotless.storage.git import Git
 from git_knotless.storage.refname import BRANCHES, is_ref_name
 from git_knotless.storage.snapshot import Snapshot
+from git_knotless.value import value
 
 SERVICE = "git-upload-pack"
 FLUSH = b"0000"
@@ -70,7 +70,7 @@ def _read_packet(stdin: BinaryIO) -> bytes:
     return packet
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EmptyRepository:
     """`git upload-pack` on a repository that holds nothing."""
 

@@ -99,9 +99,10 @@ def _serve(argv: Sequence[str], env: Mapping[str, str]) -> None:
     gc.freeze()
     gc.enable()
     name, url = argv
+    git = Git(None, env=env)
     with (
-        Context.from_environment(env, warn) as context,
-        Remote(context, name, url, Git(None, env=env), env) as remote,
+        Context.from_environment(env, warn, git) as context,
+        Remote(context, name, url, git, env) as remote,
     ):
         Conversation(sys.stdin.buffer, sys.stdout.buffer, remote).run()
 

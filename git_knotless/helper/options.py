@@ -7,10 +7,11 @@ for `filter`, since git takes `ok` as a promise to hand out what is missing late
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from git_knotless.helper.protocol import BadCommand
+from git_knotless.value import replace, value
 
 _FLAGS = frozenset(
     {"progress", "dry-run", "cloning", "check-connectivity", "followtags", "atomic", "force"}
@@ -28,7 +29,7 @@ _AS_SHALLOW = "is not honoured yet: history stays cut off where it is (git fetch
 _NOBODY_ASKS = "push options are ignored: no server stands between this push and the account"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Options:
     """`leases` has the object id that a ref must still have, or None where it must not exist."""
 
@@ -42,7 +43,7 @@ class Options:
     force: bool = False
     object_format: bool = False
     unshallow: bool = False
-    leases: Mapping[str, str | None] = field(default_factory=dict)
+    leases: Mapping[str, str | None] = MappingProxyType({})
     push_options: tuple[str, ...] = ()
 
     @property
@@ -50,7 +51,7 @@ class Options:
         return self.progress and self.verbosity > 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """`reply` goes to git; `warning`, where there is one, to the person, once."""
 

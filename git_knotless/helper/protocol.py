@@ -16,10 +16,10 @@ or inside a line, git is gone and nothing comes out.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from git_knotless.errors import KnotlessError
+from git_knotless.value import value
 
 # Far beyond what fits into an argument of a command, which is what git makes its lines from.
 MAX_LINE = 1 << 20
@@ -36,37 +36,37 @@ class GitGone(Exception):
     """git has left in the middle: no error of ours, and nobody is there to tell."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Capabilities:
     """Which commands do you know?"""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Option:
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class List:
     for_push: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Connect:
     """Speak protocol v2 as `service` would, from here on."""
 
     service: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fetch:
     """Object ids, each once, in the order git named them."""
 
     wants: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refspec:
     """One move of a ref. `src` is any name of a revision; None deletes `dst`."""
 
@@ -75,7 +75,7 @@ class Refspec:
     force: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Push:
     refspecs: tuple[Refspec, ...]
 

@@ -3,25 +3,29 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from git_knotless.atproto.syntax import Did
 from git_knotless.context import Context
 from git_knotless.errors import KnotlessError
+from git_knotless.helper.ahead import prepare_push
 from git_knotless.helper.connect import EmptyRepository, empty_repository
 from git_knotless.helper.hangup import ended_with_git
 from git_knotless.helper.options import Options
-from git_knotless.helper.pin import Pin
-from git_knotless.helper.stderr import note, progress, warn
+from git_knotless.helper.stderr import note, progress, say, warn
+from git_knotless.helper.watch import Watch
+from git_knotless.storage.fields import is_oid
 from git_knotless.storage.git import Git
-from git_knotless.storage.records import is_oid
+from git_knotless.storage.pin import Pin
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
-from git_knotless.storage.url import parse_target
+from git_knotless.value import value
 
 if TYPE_CHECKING:  # a listing is all that most fetches ask for: it waits for nothing else
+    from git_knotless.helper.claim import FirstClaim
     from git_knotless.storage.packs_in import Taken
     from git_knotless.storage.updates import Outcome, Update
 
@@ -34,7 +38,7 @@ _KINDS = frozenset({"commit", "tag", "tree", "blob"})
 _CLOCKS_APART = 300.0  # seconds that go unsaid
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reading:
     """`for_push`: of the account as it is, with the session that may write to it."""
 
@@ -43,17 +47,25 @@ class Reading:
     for_push: bool
 
 
-@dataclass(slots=True)
 class Remote:
-    """One remote for one run of git. Leaving it gives back what `fetch` holds on to."""
+    """One remote for one run of git. Leaving it gives back what `fetch` holds on to.
 
-    context: Context
-    name: str  # its own, or the address once more
-    url: str
-    git: Git
-    env: Mapping[str, str]
-    _reading: Reading | None = None
-    _keeps: list[Path] = field(default_factory=list)
+    `name` is its own, or the address once more.
+    """
+
+    def __init__(
+        self, context: Context, name: str, url: str, git: Git, env: Mapping[str, str]
+    ) -> None:
+        self.context = context
+        self.name = name
+        self.url = url
+        self.git = git
+        self.env = env
+        self._reading: Reading | None = None
+        self._watch = Watch(context, git, name)
+        self._told = False
+        self._keeps: list[Path] = []
+        self._claim: FirstClaim | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -67,6 +79,9 @@ class Remote:
         # git has moved its refs before it lets us go, or has left before it was told.
         for keep in self._keeps:
             keep.unlink(missing_ok=True)
+        if self._claim is not None:
+            self._claim.landed &= error is None
+            self._claim.end()
 
     def snapshot(self, *, for_push: bool) -> Snapshot:
         return self._read(for_push=for_push).snapshot
@@ -77,17 +92,38 @@ class Remote:
         return self._reading
 
     def _read_now(self, *, for_push: bool) -> Reading:
-        # The pin first: nobody is told to log in as whoever has the handle now.
-        owner = self.context.identify(parse_target(self.url).authority, write=for_push)
-        Pin(self.git, self.name, self.url).hold(owner.did)
-        repository = self.context.open(self.url, to="push to" if for_push else None)
+        pin = Pin(self.git, self.name, self.url, note)
+        repository = self.context.open(self.url, to="push to" if for_push else None, pin=pin)
+        if for_push:
+            prepare_push(self.git)
         try:
-            return Reading(repository, repository.snapshot(), for_push)
+            snapshot = repository.snapshot()
         except NoSuchRepository as error:
             if not for_push:
                 raise
             hint = f"git knotless create {repository.url.authority}/{repository.url.name}"
             raise NoSuchRepository(error.message, hint=hint) from error
+        if not for_push:  # which is what mends it
+            snapshot = self._watch.listed(repository, snapshot)
+        reading = Reading(repository, snapshot, for_push)
+        self._tell_where(reading)
+        return reading
+
+    def _tell_where(self, reading: Reading) -> None:
+        """Once a run: that it is not where it was asked for, and that it may not stay."""
+        repository = reading.repository
+        if repository.moved and not self._told:
+            from git_knotless.storage.forwarding import address, news, set_url
+
+            self._told = True
+            new = address(repository)
+            named = self.name != self.url
+            warn(news(repository))
+            say("hint", set_url(self.git, self.name, self.url, new) if named else f"use {new}")
+        offered = repository.offered(reading.snapshot.repo)
+        if reading.for_push and offered is not None:
+            to = self.context.name_of(offered.did)
+            note(f"{repository.url} is offered to {to}: what is pushed now may not move along")
 
     def fetch(self, wants: Sequence[str], options: Options) -> "Taken":
         from git_knotless.storage.packs_in import take
@@ -131,7 +167,7 @@ class Remote:
         self._reading = None  # whatever comes of it, the refs are not those any more
         self._mind_clock(reading.repository.store.clock_offset())
         with ended_with_git():
-            return push(
+            outcomes = push(
                 reading.repository,
                 self.git,
                 reading.snapshot,
@@ -140,7 +176,23 @@ class Remote:
                 dry_run=options.dry_run,
                 progress=progress(options),
                 notify=note,
+                sending=partial(self._begin_claim, reading.repository.store.did),
             )
+        if not options.dry_run:
+            self._watch.pushed(reading.repository, reading.snapshot, updates, outcomes)
+        if self._claim is not None:
+            self._claim.landed |= any(outcome.error is None for outcome in outcomes)
+        return outcomes
+
+    def _begin_claim(self, did: Did) -> None:
+        """Unless the account was looked up on this machine: most pushes go no further."""
+        from git_knotless.storage.looked_up import LookedUp
+
+        looked_up = LookedUp(self.context.settings.cache_dir / "emails.json")
+        if self._claim is None and did not in looked_up:
+            from git_knotless.helper.claim import FirstClaim
+
+            self._claim = FirstClaim(self.context.settings, self.git, did, looked_up)
 
     def _mind_clock(self, offset: float) -> None:
         """Times are taken from the host; whoever reads them here should know."""

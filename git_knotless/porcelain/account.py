@@ -1,52 +1,18 @@
-"""`git knotless login`, `logout`, `whoami`."""
+"""`git knotless whoami` and `logout`."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from git_knotless.porcelain.options import Account, Json, bare, open_context
+from git_knotless.porcelain.accounts import account_json, full_name, in_use
+from git_knotless.porcelain.options import Account, Json, open_context
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from git_knotless.atproto.sessions import Session
     from git_knotless.atproto.syntax import Did
     from git_knotless.context import Context
-
-
-def login(
-    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="Your handle, or your DID.")],
-    *,
-    password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Read the app password from stdin.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Log in with an app password.
-
-    The password is read from stdin, taken from KNOTLESS_PASSWORD, or asked for. The session is
-    kept for this user of this machine; the password is not.
-
-    \b
-    Example:
-      git knotless login alice.example
-    """
-    from git_knotless.atproto.password import login_with_password
-    from git_knotless.atproto.syntax import parse_identifier
-    from git_knotless.porcelain.output import print_json, printable
-    from git_knotless.porcelain.prompts import ask_password, need_terminal, password_from_stdin
-
-    who = parse_identifier(bare(handle))
-    with open_context() as context:
-        given = password_from_stdin() if password_stdin else context.settings.password
-        if given is None:
-            need_terminal(who)
-        identity = context.resolver.resolve(who, max_age=0)
-        password = given or ask_password(who)
-        session = login_with_password(context.client, identity, password)
-        context.sessions.save(session)
-    if json:
-        print_json(_as_json(session))
-    else:
-        print(printable(f"logged in as {_name(session)}"))
 
 
 def logout(
@@ -59,7 +25,7 @@ def logout(
 ) -> None:
     """Log out: the host ends the session, and it is forgotten here.
 
-    It is forgotten here as well where the host cannot be told, with a warning.
+    It is forgotten here as well where the host cannot be told, or does not do it, with a warning.
 
     \b
     Example:
@@ -69,30 +35,59 @@ def logout(
 
     with open_context(handle) as context:
         did = _logged_in(context)
-        session = _end(context, did)
+        session, revoked = _end(context, did)
     if json:
-        print_json(_as_json(session) if session else {"handle": None, "did": did, "pds": None})
+        handle, pds = (session.handle, session.pds) if session else (None, None)
+        print_json({"handle": handle, "did": did, "pds": pds, "revoked": revoked})
     else:
-        print(printable(f"logged out {_name(session) if session else did}"))
+        print(printable(f"logged out {full_name(session) if session else did}"))
 
 
 def whoami(*, account: Account = None, json: Json = False) -> None:
-    """Show the account that commands act as.
+    """Show the account that commands act as, and whose commits they make.
 
-    It looks at the session that is stored here, and does not ask the host whether it still holds.
+    It looks at the session that is stored here, and does not ask the host whether it holds there.
 
     \b
     Example:
       git knotless whoami
     """
+    from git_knotless.errors import LoginNeeded
     from git_knotless.porcelain.output import print_fields, print_json
 
     with open_context(account) as context:
         session = context.account()
+        if session.ended:
+            raise LoginNeeded(f"the login of {session.name} has ended", hint=session.login_command)
+        shown = account_json(session, in_use(context)) | {"commitsAs": _commits_as(session)}
     if json:
-        print_json(_as_json(session))
+        print_json(shown)
     else:
-        print_fields([(name, value or "") for name, value in _as_json(session).items()])
+        print_fields(list(_fields(shown)))
+
+
+def _fields(shown: dict[str, Any]) -> "Iterator[tuple[str, str]]":
+    from git_knotless.atproto.hosts import host_of
+
+    yield "handle", shown["handle"] or ""
+    yield "did", shown["did"]
+    yield "host", host_of(shown["pds"])
+    yield "login", shown["kind"]
+    if shown["scopes"] is not None:
+        yield "scopes", " ".join(shown["scopes"])
+    if shown["expiresAt"] is not None:
+        yield "token", f"until {shown['expiresAt']}, then renewed"
+    yield "commits", "{name} <{email}>".format_map(shown["commitsAs"])
+
+
+def _commits_as(session: "Session") -> dict[str, str]:
+    import os
+
+    from git_knotless.storage.authorship import commit_identity
+    from git_knotless.storage.git import Git
+
+    author = commit_identity(Git(None, env=os.environ), session.did, session.handle).author
+    return {"name": author.name, "email": author.email}
 
 
 def _logged_in(context: "Context") -> "Did":
@@ -108,37 +103,46 @@ def _logged_in(context: "Context") -> "Did":
     return did
 
 
-def _end(context: "Context", did: "Did") -> "Session | None":
-    """The session that was ended; None for one that could not be read, and is only forgotten."""
+def _end(context: "Context", did: "Did") -> "tuple[Session | None, bool]":
+    """The session, None for one that cannot be read and is only forgotten; whether its host has
+    ended it."""
     from git_knotless.atproto.errors import AtprotoError
     from git_knotless.atproto.hosts import host_of
-    from git_knotless.atproto.password import logout as end_session
     from git_knotless.atproto.sessions import BadSession
 
     try:
         session = context.sessions.load(did)
     except BadSession as error:
         context.sessions.delete(did)
-        _warn_of_host("its host", error.message)
-        return None
-    if session is not None:
-        try:
-            end_session(context.client, context.sessions, session)
-        except AtprotoError as error:
-            _warn_of_host(host_of(session.pds), error.message)
-    return session
+        _warn_of_host("its host", f"could not be told: {error.message}")
+        return None, False
+    if session is None:  # another process was faster
+        return None, True
+    try:
+        if _revoked(context, session):
+            return session, True
+        why = "did not end the session"
+    except AtprotoError as error:
+        why = f"could not be told: {error.message}"
+    _warn_of_host(host_of(session.pds), why, session.kind)
+    return session, False
 
 
-def _warn_of_host(host: str, why: str) -> None:
+def _revoked(context: "Context", session: "Session") -> bool:
+    """Whether the host has done it; it is forgotten here in any case."""
+    if session.kind == "oauth":
+        from git_knotless.atproto.oauth import revoke
+
+        return revoke(context.client, context.sessions, session)
+    from git_knotless.atproto.password import logout as end_session
+
+    end_session(context.client, context.sessions, session)
+    return True
+
+
+def _warn_of_host(host: str, what: str, kind: str | None = None) -> None:
     from git_knotless.porcelain.output import say, warn
 
-    warn(f"logged out here; {host} could not be told: {why}")
-    say(f"hint: revoke the app password in the account's settings at {host}")
-
-
-def _as_json(session: "Session") -> dict[str, Any]:
-    return {"handle": session.handle, "did": session.did, "pds": session.pds}
-
-
-def _name(session: "Session") -> str:
-    return f"{session.handle} ({session.did})" if session.handle else session.did
+    revoke = "revoke the app password" if kind == "password" else "end the session"
+    warn(f"logged out here; {host} {what}")
+    say(f"hint: {revoke} in the account's settings at {host}")

@@ -11,10 +11,22 @@ import typer
 from typer.core import TyperCommand
 from typer.main import get_command
 
-from git_knotless.porcelain import account, repo, sandbox
+from git_knotless.porcelain import (
+    account,
+    accounts,
+    emails,
+    names,
+    profile,
+    repo,
+    sandbox,
+    transfer,
+)
 from git_knotless.porcelain.clone import clone
 from git_knotless.porcelain.command import Command, CommandWithGit, Group
 from git_knotless.porcelain.create import create
+from git_knotless.porcelain.doctor import doctor
+from git_knotless.porcelain.fork import fork
+from git_knotless.porcelain.login import login
 
 PROGRAM = "git knotless"
 _NO_COMMAND = 2  # as wrong usage is
@@ -57,6 +69,9 @@ def _group(help_text: str) -> typer.Typer:
 
 app = _group("A git forge that lives in your own atproto account.")
 repo_app = _group("Show, change and delete repositories.")
+account_app = _group("The accounts that are logged in, and yours as others see it.")
+email_app = _group("The addresses that git authors your commits as.")
+profile_app = _group("What your page shows of you.")
 auth_app = _group("Log in and out.")
 sandbox_app = _group("Try everything on this machine, without an account.")
 
@@ -87,21 +102,36 @@ def _add(
         group.command(name, cls=cls, hidden=hidden or name != names[0])(function)
 
 
-_add(app, account.login, "login")
+_add(app, login, "login")
 _add(app, account.logout, "logout")
 _add(app, account.whoami, "whoami")
 _add(app, create, "create")
 _add(app, clone, "clone", cls=CommandWithGit)
+_add(app, fork, "fork")
+_add(app, doctor, "doctor")
 _add(app, _help, "help")
 _add(repo_app, repo.list_, "list", "ls")
 _add(repo_app, repo.show, "show", "view")
 _add(repo_app, repo.edit, "edit")
+_add(repo_app, names.rename, "rename")
+_add(repo_app, names.redirects, "redirects")
+_add(repo_app, transfer.transfer, "transfer")
+_add(repo_app, transfer.accept, "accept")
 _add(repo_app, repo.delete, "delete")
 _add(repo_app, create, "create", hidden=True)
+_add(repo_app, fork, "fork", hidden=True)
 _add(repo_app, clone, "clone", hidden=True, cls=CommandWithGit)
-_add(auth_app, account.login, "login")
+_add(account_app, accounts.list_, "list", "ls")
+_add(account_app, accounts.use, "use", "switch")
+_add(email_app, emails.add, "add")
+_add(email_app, emails.remove, "remove", "rm")
+_add(email_app, emails.list_, "list", "ls")
+_add(profile_app, profile.show, "show", "view")
+_add(profile_app, profile.set_, "set", "edit")
+_add(auth_app, login, "login")
 _add(auth_app, account.logout, "logout")
 _add(auth_app, account.whoami, "status")
+_add(auth_app, accounts.use, "switch")
 _add(sandbox_app, sandbox.start, "start")
 _add(sandbox_app, sandbox.env, "env")
 _add(sandbox_app, sandbox.stop, "stop")
@@ -109,6 +139,9 @@ _add(sandbox_app, sandbox.reset, "reset")
 
 
 @repo_app.callback()
+@account_app.callback()
+@email_app.callback()
+@profile_app.callback()
 @auth_app.callback()
 @sandbox_app.callback()
 def _help_when_bare(context: typer.Context) -> None:
@@ -131,5 +164,8 @@ def _program(
 
 
 app.add_typer(repo_app, name="repo")
+account_app.add_typer(email_app, name="email")
+account_app.add_typer(profile_app, name="profile")
+app.add_typer(account_app, name="account")
 app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(auth_app, name="auth", hidden=True)

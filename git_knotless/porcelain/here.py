@@ -9,6 +9,7 @@ from typing import NoReturn, Self
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.git import Git, GitError
+from git_knotless.storage.pin import Pin
 from git_knotless.storage.refname import BRANCHES
 from git_knotless.storage.url import SCHEME
 
@@ -85,6 +86,17 @@ class Here:
                 return {"".join(name): url}
         found = {name: _ours(self._remote_url(name)) for name in self.remotes()}
         return {name: url for name, url in found.items() if url}
+
+    def remote_of(self, url: str) -> str | None:
+        """The first remote that is fetched from `url`."""
+        return next((name for name in self.remotes() if self._remote_url(name) == url), None)
+
+    def pin_of(self, url: str) -> Pin | None:
+        """What keeps the remote that is fetched from `url` to its repository."""
+        from git_knotless.porcelain.output import note
+
+        remote = self.remote_of(url)
+        return Pin(self.git, remote, url, note) if remote else None
 
     def push(self, remote: str, branch: str) -> bool:
         """`git push -u`, whose words all go to stderr; whether it went through."""

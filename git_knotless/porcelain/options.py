@@ -8,7 +8,9 @@ import typer
 from git_knotless.errors import KnotlessError
 
 if TYPE_CHECKING:  # what commands import as they run, help does not wait for
-    from git_knotless.context import Context
+    from git_knotless.context import Context, Deed
+    from git_knotless.storage.pin import Pin
+    from git_knotless.storage.repositories import Repository as OpenRepository
     from git_knotless.storage.url import RepoUrl
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -26,6 +28,16 @@ Repository = Annotated[
         metavar="REPOSITORY",
         help="A URL or handle/name; inside a clone, its own when left out.",
         show_default=False,
+    ),
+]
+
+Repo = Annotated[
+    str | None,
+    typer.Option(
+        "-R",
+        "--repo",
+        metavar="REPOSITORY",
+        help="A URL or handle/name; inside a clone, its own when left out.",
     ),
 ]
 
@@ -59,6 +71,66 @@ def open_context(account: str | None = None) -> "Context":
     return Context.from_environment(env, warn)
 
 
+def open_repository(
+    context: "Context",
+    repository: str | None,
+    command: str,
+    *,
+    to: "Deed | None" = None,
+    moves: bool = True,
+) -> "OpenRepository":
+    """The repository meant, where it is now; whoever asked for it elsewhere is told.
+
+    Without `moves` it is that in the account asked for, and no other.
+    """
+    url = named(repository, command)
+    found = context.open(url, to=to, moves=moves, pin=pin_of(repository, url))
+    if to is None:
+        found.look()
+    if found.moved:
+        _tell(found, url if repository is None else None)
+    return found
+
+
+def open_own(
+    context: "Context",
+    repository: str | None,
+    command: str,
+    account: str | None,
+    *,
+    moves: bool = True,
+) -> "OpenRepository":
+    """With its owner's session, whoever the settings say; `account` has to be the owner."""
+    own = open_repository(context, repository, command, to="change", moves=moves)
+    check_account(context, own, account)
+    return own
+
+
+def check_account(context: "Context", own: "OpenRepository", account: str | None) -> None:
+    if account is not None and context.account().did != own.store.did:
+        raise NotInAccount(f"{own.url} is not in the account {bare(account)}")
+
+
+def _tell(repository: "OpenRepository", url: str | None) -> None:
+    """`url` is the remote's that it was read from, if it was."""
+    from git_knotless.porcelain.output import say, warn
+    from git_knotless.storage.forwarding import address, news
+
+    new = address(repository)
+    warn(news(repository))
+    say(f"hint: {(url and set_url_hint(url, new)) or f'use {new}'}")
+
+
+def set_url_hint(url: str, new: "RepoUrl") -> str | None:
+    """The command that has the remote around us which is fetched from `url` lead to `new`."""
+    from git_knotless.porcelain.here import Here
+    from git_knotless.storage.forwarding import set_url
+
+    here = Here.look()
+    remote = here and here.remote_of(url)
+    return set_url(here.git, remote, url, new) if here and remote else None
+
+
 def named(repository: str | None, command: str) -> str:
     """The URL of the repository meant: the one given, else that of the clone around us.
 
@@ -82,6 +154,14 @@ def named(repository: str | None, command: str) -> str:
             hint=f"git knotless {command} {first}",
         )
     return first
+
+
+def pin_of(repository: str | None, url: str) -> "Pin | None":
+    """What keeps `url` to its repository, where it is that of the clone around us."""
+    from git_knotless.porcelain.here import Here
+
+    here = None if repository is not None else Here.look()
+    return here.pin_of(url) if here else None
 
 
 def target(text: str) -> "RepoUrl":

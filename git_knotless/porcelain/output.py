@@ -33,6 +33,10 @@ def warn(text: str) -> None:
     say(f"warning: {text}")
 
 
+def note(text: str) -> None:
+    say(f"note: {text}")
+
+
 def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2))  # in ASCII: the same in every locale, and no escape in it
 

@@ -14,7 +14,10 @@ class NoAnswer(KnotlessError):
     """Nobody could be asked, or what was asked for was not given."""
 
 
-def password_from_stdin() -> str:
+def password_from_stdin(who: str) -> str:
+    """A line of it; asked for where it is a terminal, which would show what is typed."""
+    if sys.stdin.isatty():
+        return _ask_password(who)
     line = sys.stdin.buffer.readline(_LONGEST_PASSWORD + 1)
     try:
         password = line.decode().rstrip("\r\n")
@@ -25,16 +28,7 @@ def password_from_stdin() -> str:
     return password
 
 
-def need_terminal(who: str) -> None:
-    """Before anything else is done for a password that nobody could be asked for."""
-    if not sys.stdin.isatty():
-        raise NoAnswer(
-            "no password given, and no terminal to ask on",
-            hint=f"git knotless login {who} --password-stdin, or set KNOTLESS_PASSWORD",
-        )
-
-
-def ask_password(who: str) -> str:
+def _ask_password(who: str) -> str:
     from getpass import getpass
 
     try:

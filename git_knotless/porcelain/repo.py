@@ -9,12 +9,12 @@ from git_knotless.errors import KnotlessError
 from git_knotless.porcelain.options import (
     Account,
     Json,
-    NotInAccount,
     Owner,
     Repository,
     bare,
-    named,
     open_context,
+    open_own,
+    open_repository,
 )
 
 if TYPE_CHECKING:
@@ -89,17 +89,23 @@ def show(repository: Repository = None, *, json: Json = False) -> None:
       git knotless repo show alice.example/notes
     """
     from git_knotless.porcelain.output import print_fields, print_json
-    from git_knotless.porcelain.views import ref_fields, repository_fields, snapshot_json
+    from git_knotless.porcelain.views import (
+        place_fields,
+        ref_fields,
+        repository_fields,
+        snapshot_json,
+    )
 
     with open_context() as context:
-        opened = context.open(named(repository, "repo show"))
-        snapshot = opened.snapshot()
+        found = open_repository(context, repository, "repo show")
+        snapshot = found.snapshot()
         if json:
-            print_json(snapshot_json(opened.url, opened.store.did, snapshot))
+            print_json(snapshot_json(found.url, found.store.did, snapshot))
             return
         collaborators = _names(context, snapshot.repo)
-    rows = repository_fields(opened.url, snapshot.repo, collaborators)
-    print_fields(rows + ref_fields(snapshot))
+        places = place_fields(snapshot.repo, context.name_of)
+    rows = repository_fields(found.url, snapshot.repo, collaborators)
+    print_fields(rows + places + ref_fields(snapshot))
 
 
 def edit(
@@ -166,15 +172,15 @@ def edit(
             history=history and history.value,
             names=added | removed,
         )
-        opened = _open_own(context, named(repository, "repo edit"), account)
-        change.check(opened.store.did)
-        _check_branches(opened, change)
-        repo = edit_repository(opened, change)
+        own = open_own(context, repository, "repo edit", account)
+        change.check(own.store.did)
+        _check_branches(own, change)
+        repo = edit_repository(own, change)
         if json:
-            print_json(repository_json(opened.url, opened.store.did, repo))
+            print_json(repository_json(own.url, own.store.did, repo))
             return
         collaborators = _names(context, repo)
-    print_fields(repository_fields(opened.url, repo, collaborators))
+    print_fields(repository_fields(own.url, repo, collaborators))
     if added:
         say("hint: collaborators push through a gateway; without one only the owner pushes")
 
@@ -202,22 +208,14 @@ def delete(
     from git_knotless.storage.deletion import delete as delete_repository
 
     with open_context(account) as context:
-        opened = _open_own(context, named(repository, "repo delete"), account)
-        _confirm(opened, yes)
-        with working(f"deleting {opened.url}"):
-            delete_repository(opened)
+        own = open_own(context, repository, "repo delete", account, moves=False)
+        _confirm(own, yes)
+        with working(f"deleting {own.url}"):
+            delete_repository(own, context.accounts(write=True))
     if json:
-        print_json(place_json(opened.url, opened.store.did))
+        print_json(place_json(own.url, own.store.did))
     else:
-        print(printable(f"deleted {opened.url}"))
-
-
-def _open_own(context: "Context", url: str, account: str | None) -> "OpenRepository":
-    """With its owner's session, whoever the settings say; `account` has to be the owner."""
-    opened = context.open(url, to="change")
-    if account is not None and context.account().did != opened.store.did:
-        raise NotInAccount(f"{opened.url} is not in the account {bare(account)}")
-    return opened
+        print(printable(f"deleted {own.url}"))
 
 
 def _check_branches(opened: "OpenRepository", change: "Change") -> None:

@@ -175,8 +175,8 @@ class _Wanted:
         given = ["--pds", str(self.pds), *(f"--account={handle}" for handle in handles)]
         return given if self.port is None else [*given, "--port", str(self.port)]
 
-    def check(self, network: dict[str, Any], folder: "Folder", *, running: bool) -> None:
-        """Refuse what a sandbox is not and, while it runs or for good, does not become."""
+    def check(self, network: dict[str, Any], folder: "Folder") -> None:
+        """Refuse what one that runs is not, and does not become while it does."""
         if self.port is not None and not network["plc"].endswith(f":{self.port}"):
             raise SandboxRuns(
                 f"the sandbox in {folder.path} is at {network['plc']}, and keeps its ports",
@@ -186,7 +186,7 @@ class _Wanted:
         lacks = [handle for handle in self.handles if handle not in there]
         if len(network["pds"]) < self.pds:
             lacks.append(f"{self.pds} hosts")
-        if lacks and running:
+        if lacks:
             raise SandboxRuns(
                 f"the sandbox in {folder.path} runs already, without {', '.join(lacks)}",
                 hint="git knotless sandbox stop, then start it again: it keeps what is in it",
@@ -227,7 +227,7 @@ def _find_or_start(
             raise SandboxRuns(
                 f"the sandbox in {folder.path} runs already", hint="git knotless sandbox stop"
             )
-        wanted.check(found.network, folder, running=True)
+        wanted.check(found.network, folder)
         _settle(folder, found.network, again=False)
         return None, found
     folder.end()  # of a start that was killed, one that does not answer yet
@@ -251,7 +251,6 @@ def _start(
     import_module("git_knotless.atproto.password")  # a tenth of a second, side by side
     server = folder.ready(log_from)
     network = server.network or {}
-    wanted.check(network, folder, running=False)
     _settle(folder, network, again=True)
     return process, server
 

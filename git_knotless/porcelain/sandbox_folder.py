@@ -20,9 +20,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +36,7 @@ _REMOVED = ("accounts", "config", "cache", "data", "running", "log")
 _READY_SECONDS = 60.0  # a first start compiles what it imports, on a machine that may be busy
 _END_SECONDS = 10.0  # the server gives requests under way two
 _LOOK_SECONDS = 0.01
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST = 1 << 20  # bytes of `running`, or of an end of `log`, that are read
 
 
@@ -81,7 +83,10 @@ class Folder:
 
     def claim(self) -> None:
         """Make it a sandbox's; raises NotASandbox where there is something else in it."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise NotASandbox(f"{self.path} is, or is in, a file") from error
         there = os.listdir(self.path)
         if there and _LOCK not in there:
             raise NotASandbox(f"{self.path} is not a sandbox's, and not empty")
@@ -121,7 +126,7 @@ class Folder:
         """
         # -P: nothing of the directory that we are called in is imported.
         program = [sys.executable, "-P", "-m", "git_knotless.sandbox", "--json"]
-        with _private(self._running) as out, _private(self.log) as log:
+        with _private(self._running) as out, _private(self.log) as log, _undisturbed() as mask:
             fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
             out.truncate()
             log.seek(0, os.SEEK_END)
@@ -132,10 +137,10 @@ class Folder:
                 stdout=out,
                 stderr=log,
                 start_new_session=not foreground,
-                preexec_fn=_say_pid,
+                preexec_fn=partial(_begin, mask),
             )
-        # Its end is seen by its lock. A Popen whose process outlives it would complain.
-        process.returncode = 0
+            # Its end is seen by its lock. A Popen whose process outlives it would complain.
+            process.returncode = 0
         return process
 
     def ready(self, log_from: int) -> Server:
@@ -215,8 +220,19 @@ class Folder:
         return self.path / "running"
 
 
-def _say_pid() -> None:
+@contextmanager
+def _undisturbed() -> Iterator[Iterable[int]]:
+    """What would end us waits until a process that was begun is known; the mask before."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _begin(mask: Iterable[int]) -> None:
     """In the server's process, before it becomes the server."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.write(1, b"%d\n" % os.getpid())
 
 

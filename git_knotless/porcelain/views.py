@@ -6,7 +6,10 @@ from git_knotless.storage.records import REPO, RepoRecord
 from git_knotless.storage.refname import BRANCHES, TAGS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from git_knotless.atproto.syntax import Did
+    from git_knotless.storage.places import RepoRef
     from git_knotless.storage.records import Rule
     from git_knotless.storage.snapshot import Snapshot
     from git_knotless.storage.url import RepoUrl
@@ -28,6 +31,9 @@ def repository_json(url: "RepoUrl", did: "Did", repo: RepoRecord) -> dict[str, A
         "archived": repo.archived,
         "collaborators": list(repo.collaborators),
         "rules": [_rule_json(rule) for rule in repo.rules],
+        "forkOf": _reference(repo.fork_of),
+        "transfer": _reference(repo.transfer),
+        "transferredFrom": _reference(repo.transferred_from),
     }
 
 
@@ -39,6 +45,10 @@ def snapshot_json(url: "RepoUrl", did: "Did", snapshot: "Snapshot") -> dict[str,
             {"name": ref.name, "target": ref.target, "generation": ref.generation} for ref in refs
         ]
     }
+
+
+def _reference(ref: "RepoRef | None") -> dict[str, Any] | None:
+    return None if ref is None else ref.to_json()
 
 
 def _rule_json(rule: "Rule") -> dict[str, Any]:
@@ -61,6 +71,20 @@ def repository_fields(
     rows += [("collaborators", ", ".join(collaborators))] if collaborators else []
     rows += [("protected", ", ".join(map(_rule, repo.rules)))] if repo.rules else []
     return rows
+
+
+def place_fields(repo: RepoRecord, name_of: "Callable[[Did], str]") -> list[tuple[str, str]]:
+    """Where else it is, was or is to be; `name_of` says what an account is called."""
+    places = (
+        ("fork of", repo.fork_of),
+        ("offered to", repo.transfer),
+        ("came from", repo.transferred_from),
+    )
+    return [
+        (what, f"knotless://{name_of(ref.did)}/{ref.name}")
+        for what, ref in places
+        if ref is not None
+    ]
 
 
 def ref_fields(snapshot: "Snapshot") -> list[tuple[str, str]]:

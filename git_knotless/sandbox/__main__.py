@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from git_knotless.errors import KnotlessError
+from git_knotless.sandbox.errors import SandboxError
 from git_knotless.sandbox.serve import Wanted, run
 from git_knotless.sandbox.state import DEFAULT_BLOB_LIMIT, Behaviour
 
@@ -21,11 +22,28 @@ def main(argv: list[str] | None = None) -> int:
     )
     wanted = Wanted(options.dir, options.port, options.pds, tuple(options.account), behaviour)
     try:
-        run(wanted, lambda network: print(_said(network, options.json), flush=True))
+        run(wanted, lambda network: _say(_said(network, options.json)))
     except KnotlessError as error:
-        print(f"sandbox: {error.message}", file=sys.stderr)
-        return 1
+        return _fail(error.message)
+    except OSError as error:
+        return _fail(f"{error.filename or options.dir}: {error.strerror}")
     return 0
+
+
+def _fail(message: str) -> int:
+    print(f"sandbox: {message}", file=sys.stderr)
+    return 1
+
+
+def _say(text: str) -> None:
+    """Whoever started it may not be there to hear."""
+    if sys.stdout is None:  # it was closed from the first, and the number is another file's by now
+        return
+    try:
+        with open(sys.stdout.fileno(), "w", closefd=False) as out:
+            print(text, file=out)
+    except OSError as error:
+        raise SandboxError(f"cannot say that it is ready: {error.strerror}") from error
 
 
 def _said(network: dict[str, object], as_json: bool) -> str:  # noqa: FBT001  an option as it is

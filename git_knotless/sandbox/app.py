@@ -1,14 +1,15 @@
 """HTTP of a sandbox: one application for all its ports, told apart by the port of the socket.
 
-Handlers are plain functions, run in threads; what is async is here and reads bodies, bounded.
+Handlers are plain functions, run in threads, one a call: to change threads takes as long as a
+short call. What is async is here and reads bodies, bounded.
 """
 
+import errno
 import hashlib
 import logging
 import os
-import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Any
@@ -30,13 +31,14 @@ from git_knotless.sandbox import (
     server,
     sync,
 )
-from git_knotless.sandbox.call import Answer, Call, Method, Upload
+from git_knotless.sandbox.bodies import decoder, pieces, read_object
+from git_knotless.sandbox.call import Answer, Call, Credentials, Method, Upload
 from git_knotless.sandbox.directory import answer_plc
 from git_knotless.sandbox.errors import Refusal, invalid, too_large, unauthorized
 from git_knotless.sandbox.limits import EVERY_CALL, Limit, Limiter
 from git_knotless.sandbox.sessions import identify
 from git_knotless.sandbox.state import Host, Sandbox
-from git_knotless.sandbox.values import parse_json, to_json
+from git_knotless.sandbox.values import to_json
 
 _LOG = logging.getLogger(__name__)
 _TABLES = (admin, blobs, identity, login, migration, records, repos, server, sync)
@@ -44,7 +46,6 @@ METHODS: Mapping[str, Method] = {
     method.nsid: method for table in _TABLES for method in table.METHODS
 }
 CAR_LIMIT = 256 * 1024 * 1024
-_CHUNK = 64 * 1024
 _CREDENTIALS_SEEN = {"cache-control": "private", "vary": "Authorization"}
 
 
@@ -110,13 +111,21 @@ class _Exchange:
             return Response(to_json(body), refusal.status, headers, media_type=_JSON)
         except ClientDisconnect:
             raise
-        except Exception:  # noqa: BLE001  where the server begins: whatever it is, it is a 500
-            _LOG.exception("%s failed", self._request.url.path)
-            body = {"error": "InternalServerError", "message": "Internal Server Error"}
-            return Response(to_json(body), 500, media_type=_JSON)
+        except Exception as error:  # noqa: BLE001  where the server begins: whatever it is, it is a 500
+            return self._failed(error)
         finally:
             if self._upload is not None:
                 self._upload.unlink(missing_ok=True)
+
+    def _failed(self, error: Exception) -> Response:
+        message = "Internal Server Error"
+        if _is_full(error):
+            message = "no space left on the sandbox's disk"
+            _LOG.error("%s failed: %s", self._request.url.path, message)
+        else:
+            _LOG.error("%s failed", self._request.url.path, exc_info=error)
+        body = {"error": "InternalServerError", "message": message}
+        return Response(to_json(body), 500, media_type=_JSON)
 
     async def _run(self) -> Answer:
         request = self._request
@@ -127,19 +136,24 @@ class _Exchange:
         method = self._method()
         if method.wants.name != "NOTHING":
             self._headers.update(_CREDENTIALS_SEEN)
-        auth = await run_in_threadpool(identify, self._sandbox, self._host, method, request.headers)
-        body, upload, data = await self._body(method)
+        # Before the body is read. It takes a signature and a row, at most.
+        auth = identify(self._sandbox, self._host, method, request.headers)
+        return await run_in_threadpool(self._carry_out, method, auth, await self._body(method))
+
+    def _carry_out(self, method: Method, auth: Credentials, given: bytes | Upload) -> Answer:
+        upload, data = (given, b"") if isinstance(given, Upload) else (None, given)
+        body = read_object(data) if isinstance(method.body, int) else {}
         self._keys |= {
             "account": auth.did,
-            "identifier": f"{body.get('identifier')}-{address}",
+            "identifier": f"{body.get('identifier')}-{self._keys['address']}",
         }
         params: dict[str, list[str]] = {}
-        for name, value in request.query_params.multi_items():
+        for name, value in self._request.query_params.multi_items():
             params.setdefault(name, []).append(value)
-        call = Call(self._sandbox, self._host, params, auth, self._charge, body, upload, data)
         if method.limits:
             self._charge(method.limits, 1)
-        return await run_in_threadpool(method.handler, call)
+        call = Call(self._sandbox, self._host, params, auth, self._charge, body, upload, data)
+        return method.handler(call)
 
     def _method(self) -> Method:
         nsid, verb = self._request.url.path.removeprefix("/xrpc/"), self._request.method
@@ -163,29 +177,28 @@ class _Exchange:
         if self._sandbox.behaviour.rate_limit:
             self._headers.update(self._limiter.take(limits, self._keys, cost))
 
-    async def _body(self, method: Method) -> tuple[dict[str, Any], Upload | None, bytes]:
+    async def _body(self, method: Method) -> bytes | Upload:
         match method.body:
             case "file":
-                return {}, await self._file(), b""
+                return await self._file()
             case "car":
-                limit = too_large("request entity too large", "PayloadTooLarge")
-                return {}, None, b"".join([c async for c in self._decoded(CAR_LIMIT, limit)])
+                refusal = too_large("request entity too large", "PayloadTooLarge")
+                return await self._whole(CAR_LIMIT, refusal)
             case int(limit):
-                return await self._json(limit), None, b""
-        return {}, None, b""
+                if self._header("content-type").partition(";")[0] != "application/json":
+                    raise invalid("Request encoding (Content-Type) required but not provided")
+                refusal = too_large("request entity too large", "PayloadTooLargeError")
+                return await self._whole(limit, refusal)
+        return b""
 
-    async def _json(self, limit: int) -> dict[str, Any]:
-        if self._request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            raise invalid("Request encoding (Content-Type) required but not provided")
-        refusal = too_large("request entity too large", "PayloadTooLargeError")
-        data = b"".join([chunk async for chunk in self._decoded(limit, refusal)])
-        body = await run_in_threadpool(parse_json, data)
-        if not isinstance(body, dict):
-            raise invalid("Expected object value type at $")
-        return body
+    async def _whole(self, limit: int, refusal: Refusal) -> bytes:
+        return b"".join([chunk async for chunk in self._decoded(limit, refusal)])
+
+    def _header(self, name: str) -> str:
+        return self._request.headers.get(name, "")
 
     async def _file(self) -> Upload:
-        mime = self._request.headers.get("content-type", "")
+        mime = self._header("content-type")
         if not mime:
             raise invalid("Request encoding (Content-Type) required but not provided")
         descriptor, name = mkstemp(dir=self._sandbox.folder / "incoming")
@@ -202,14 +215,14 @@ class _Exchange:
 
     async def _decoded(self, limit: int, refusal: Refusal) -> AsyncIterator[bytes]:
         """The body with its Content-Encoding undone; `refusal` beyond `limit` bytes of it."""
-        announced = self._request.headers.get("content-length", "")
+        announced = self._header("content-length")
         encoding = self._request.headers.get("content-encoding", "identity").strip().lower()
         if encoding == "identity" and announced.isdigit() and int(announced) > limit:
             raise refusal
-        decoder = _decoder(encoding)
+        decode = decoder(encoding)
         size = 0
         async for chunk in self._request.stream():
-            for piece in decoder(chunk):
+            for piece in decode(chunk):
                 size += len(piece)
                 if size > limit:
                     raise refusal
@@ -226,50 +239,24 @@ class _Exchange:
                 return self._json_response(to_json(value), headers)
             case chunks:
                 headers["content-type"] = answer.mime
-                return StreamingResponse(iterate_in_threadpool(_pieces(chunks)), headers=headers)
+                return StreamingResponse(iterate_in_threadpool(pieces(chunks)), headers=headers)
 
     def _json_response(self, data: bytes, headers: dict[str, str]) -> Response:
         if self._request.method == "POST":
             return Response(data, headers=headers, media_type=_JSON)
         etag = f'W/"{len(data):x}-{hashlib.sha256(data).hexdigest()[:24]}"'
         headers["etag"] = etag
-        if etag in self._request.headers.get("if-none-match", ""):
+        if etag in self._header("if-none-match"):
             return Response(status_code=304, headers=headers)
         return Response(data, headers=headers, media_type=_JSON)
+
+
+def _is_full(error: Exception) -> bool:
+    if isinstance(error, sqlite3.OperationalError):
+        return error.sqlite_errorcode == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _take(file: Any, digest: Any, chunk: bytes) -> None:
     file.write(chunk)
     digest.update(chunk)
-
-
-def _decoder(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
-    if encoding == "identity":
-        return lambda chunk: iter((chunk,))
-    if encoding not in ("gzip", "deflate"):
-        raise Refusal(415, "UnsupportedMediaTypeError", f"unsupported encoding: {encoding[:80]}")
-    inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
-
-    def decode(chunk: bytes) -> Iterator[bytes]:
-        """A little at a time: what a few bytes unpack to is not bounded."""
-        try:
-            while chunk and not inflate.eof:
-                yield inflate.decompress(chunk, _CHUNK)
-                chunk = inflate.unconsumed_tail
-        except zlib.error as error:
-            raise invalid("request body is not what its Content-Encoding says") from error
-
-    return decode
-
-
-def _pieces(source: Any) -> Iterator[bytes]:
-    """Of a file or an iterator, closed at the end."""
-    try:
-        if not hasattr(source, "read"):
-            yield from source
-            return
-        while piece := source.read(_CHUNK):
-            yield piece
-    finally:
-        with suppress(AttributeError):
-            source.close()

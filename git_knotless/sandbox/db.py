@@ -128,6 +128,9 @@ class Database:
         self._writer = self._connect()
         try:
             self._prepare()
+        except sqlite3.OperationalError as error:  # a disk that is full, a file to read only
+            self._writer.close()
+            raise SandboxError(f"{path}: {error}") from error
         except sqlite3.DatabaseError as error:
             self._writer.close()
             raise SandboxError(f"{path} is not a sandbox's database") from error
@@ -176,6 +179,8 @@ class Database:
 
     def _prepare(self) -> None:
         self._writer.execute("PRAGMA journal_mode = WAL")
+        # Pages, of 4 KiB: to take them over costs two more waits for the disk.
+        self._writer.execute("PRAGMA wal_autocheckpoint = 4000")
         with self._lock:
             version = self._writer.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, VERSION):

@@ -33,6 +33,9 @@ _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _FREE_PORT_TRIES = 20  # a port that is free on one of the two addresses is so on the other, nearly
 _GRACE_SECONDS = 2  # for requests under way when it is ended
+# For connections between two requests: with uvicorn's 5 a client that has just been idle for so
+# long sends a request to a connection that is being closed.
+_IDLE_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +50,17 @@ class Wanted:
 def run(wanted: Wanted, ready: Callable[[dict[str, object]], None]) -> None:
     """Serves until SIGINT, SIGTERM or the end of a piped standard input; `ready` is told the
     network once it answers."""
-    ports = None if wanted.port is None else iter(range(wanted.port, wanted.port + 32))
 
-    def next_port() -> int:
-        return _free_port() if ports is None else next(ports)
+    def port(at: int) -> int:
+        return _free_port() if wanted.port is None else wanted.port + at
 
-    sandbox = open_sandbox(
-        wanted.folder, pds=wanted.pds, free_port=next_port, behaviour=wanted.behaviour
-    )
+    sandbox = open_sandbox(wanted.folder, pds=wanted.pds, new_port=port, behaviour=wanted.behaviour)
     try:
+        if wanted.port not in (None, sandbox.plc_port):
+            raise SandboxError(
+                f"this sandbox keeps its ports, and its directory's is {sandbox.plc_port}:"
+                " for others start one in another folder"
+            )
         with contextlib.ExitStack() as stack:
             sockets = [s for port in sandbox.ports for s in stack.enter_context(_bound(port))]
             made = [_have_account(sandbox, handle) for handle in wanted.handles]
@@ -100,6 +105,7 @@ async def _serve(sandbox: Sandbox, sockets: list[socket.socket], ready: Callable
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     server = _Server(config, ready)

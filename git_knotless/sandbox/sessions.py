@@ -10,6 +10,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import jwt
@@ -241,18 +242,25 @@ def _unverified(token: str) -> dict[str, Any]:
     return claims
 
 
-def _claims(host: Host, token: str, kind: str, *, expired: bool = False) -> dict[str, Any]:
-    options: Any = {"verify_exp": not expired, "require": ["sub", "aud", "scope"]}
+def _claims(host: Host, token: str, kind: str, *, expired: bool = False) -> Mapping[str, Any]:
     try:
-        if jwt.get_unverified_header(token).get("typ") != kind:
-            raise jwt.InvalidTokenError("another kind of token")
-        claims: dict[str, Any] = jwt.decode(
-            token, host.secret, algorithms=["HS256"], audience=SERVICE_DID, options=options
-        )
-    except jwt.ExpiredSignatureError as error:
-        raise invalid("Token has expired", "ExpiredToken") from error
+        claims = _verified(host.secret, token, kind)
     except jwt.InvalidTokenError as error:
         raise invalid("Token could not be verified", "InvalidToken") from error
+    if not expired and claims["exp"] <= time.time():
+        raise invalid("Token has expired", "ExpiredToken")
+    return claims
+
+
+@lru_cache(maxsize=256)
+def _verified(secret: str, token: str, kind: str) -> Mapping[str, Any]:
+    """Whether or not it has expired. A client shows the same one again and again."""
+    if jwt.get_unverified_header(token).get("typ") != kind:
+        raise jwt.InvalidTokenError("another kind of token")
+    options: Any = {"verify_exp": False, "require": ["sub", "aud", "scope", "exp"]}
+    claims: dict[str, Any] = jwt.decode(
+        token, secret, algorithms=["HS256"], audience=SERVICE_DID, options=options
+    )
     return claims
 
 

@@ -94,9 +94,12 @@ def now() -> str:
 
 
 def open_sandbox(
-    folder: Path, *, pds: int, free_port: Callable[[], int], behaviour: Behaviour
+    folder: Path, *, pds: int, new_port: Callable[[int], int], behaviour: Behaviour
 ) -> Sandbox:
-    """The sandbox in `folder`, made there at the first time; with more hosts if `pds` is more."""
+    """The sandbox in `folder`, made there at the first time; with more hosts if `pds` is more.
+
+    `new_port` says a port for each, the directory being number 0 and the hosts coming after it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _hold(folder)
     try:
@@ -107,8 +110,8 @@ def open_sandbox(
         with database.writing() as transaction:
             connection = transaction.connection
             password = _kept(connection, "admin password", lambda: secrets.token_hex(12))
-            plc_port = int(_kept(connection, "plc port", lambda: str(free_port())))
-            hosts = _hosts(connection, pds, free_port)
+            plc_port = int(_kept(connection, "plc port", lambda: str(new_port(0))))
+            hosts = _hosts(connection, pds, new_port)
             _sweep(folder, connection)
     except BaseException:
         lock.close()
@@ -160,7 +163,7 @@ def _kept(connection: sqlite3.Connection, name: str, make: Callable[[], str]) ->
 
 
 def _hosts(
-    connection: sqlite3.Connection, count: int, free_port: Callable[[], int]
+    connection: sqlite3.Connection, count: int, new_port: Callable[[int], int]
 ) -> tuple[Host, ...]:
     there = connection.execute("SELECT count(*) FROM host").fetchone()[0]
     for number in range(there, count):
@@ -168,7 +171,7 @@ def _hosts(
             "INSERT INTO host VALUES (?, ?, ?, ?)",
             (
                 number,
-                free_port(),
+                new_port(1 + number),
                 secrets.token_hex(32),
                 PrivateKey.generate(Curve.K256).to_bytes(),
             ),

@@ -3,25 +3,17 @@
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from git_knotless.atproto.syntax import InvalidSyntax, format_time, parse_time
+from git_knotless.storage.claims import ClaimRecord, EpochRecord
 from git_knotless.storage.outcome import Batch
-from git_knotless.storage.records import (
-    CLAIM,
-    PACK,
-    REF,
-    REPO,
-    ClaimRecord,
-    EpochRecord,
-    PackRecord,
-    RefRecord,
-    RepoRecord,
-)
+from git_knotless.storage.packrecord import PackRecord
+from git_knotless.storage.records import CLAIM, PACK, REF, REPO, RefRecord, RepoRecord
 from git_knotless.storage.snapshot import Snapshot
 from git_knotless.storage.store import RecordStore, Write
 from git_knotless.storage.updates import Move
+from git_knotless.value import replace, value
 
 MAX_WRITES = 200  # in one batch, on every host
 # Of the 1,000,000 bytes of JSON that hosts take, less what surrounds the writes.
@@ -30,12 +22,12 @@ MAX_BYTES = 950_000
 _AHEAD = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
 class Stamp:
     """What every record of one write says alike."""
 
-    time: datetime
-    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    def __init__(self, time: datetime) -> None:
+        self.time = time
+        self.nonce = secrets.token_hex(16)
 
     @property
     def at(self) -> str:
@@ -76,7 +68,7 @@ def hold_epoch(repo: RepoRecord) -> Write:
     return Write("update", CLAIM, held.rkey, held.to_json())
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PushBatch:
     """A batch, the moves that land with it, and whether it brings the pack."""
 

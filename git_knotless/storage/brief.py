@@ -6,8 +6,8 @@ from itertools import islice
 _SHOWN = 3
 
 
-def brief(lines: Collection[str]) -> list[str]:
+def brief(lines: Collection[str], *, most: int = _SHOWN) -> list[str]:
     """The first few of `lines`, and how many more there are."""
-    shown = list(islice(lines, _SHOWN))
+    shown = list(islice(lines, most))
     rest = len(lines) - len(shown)
     return [*shown, f"… and {rest} more"] if rest else shown

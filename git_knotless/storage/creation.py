@@ -3,25 +3,24 @@
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 
 from git_knotless.atproto.errors import AtprotoError, XrpcError
-from git_knotless.atproto.syntax import tid
+from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import Stamp, stamp_now
+from git_knotless.storage.claims import EpochRecord
+from git_knotless.storage.editing import RacedTooOften
 from git_knotless.storage.outcome import Batch, Sent, send
-from git_knotless.storage.records import (
-    CLAIM,
-    DEFAULT_BRANCH,
-    REPO,
-    EpochRecord,
-    RepoRecord,
-)
+from git_knotless.storage.records import CLAIM, DEFAULT_BRANCH, REDIRECT, REPO, RepoRecord
 from git_knotless.storage.refname import BRANCHES, is_ref_name
+from git_knotless.storage.remains import clear_name
 from git_knotless.storage.store import Record, RecordStore, Write
 from git_knotless.storage.url import RepoUrl
+from git_knotless.value import value
 
 _FIRST_EPOCH = 1
+_READINGS = 8  # of a name that others give and take at the same time
 _CLOCK_IDS = 1024
 _ASKINGS = 3
 _PAUSE = 0.5  # seconds before a write is asked about again, longer each time
@@ -41,7 +40,7 @@ class BadBranch(KnotlessError):
     """A name that no branch can have."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Created:
     """`guards_updates`: the host refuses to update a record that is gone, as pruning needs."""
 
@@ -66,25 +65,44 @@ def create(
     stamp = stamp_now(store)
     repo = _new_record(url, stamp, description, default_branch)
     probe, guards_updates = prove(store, repo.key, stamp)
-    epoch = EpochRecord.of(repo)
-    writes = [
-        Write("delete", CLAIM, probe.rkey),
-        Write("create", REPO, repo.rkey, repo.to_json()),
-        Write("create", CLAIM, epoch.rkey, epoch.to_json()),
-    ]
-
-    def taken() -> bool:
-        return store.get(REPO, url.name) is not None
-
     try:
-        sent = send(store, Batch(writes, epoch.rkey, stamp.nonce), stale=taken)
+        landed = _land(store, repo, probe)
     except BaseException:  # without the probe a batch that is under way yet cannot land either
         _clear(store, probe)
         raise
-    if sent is Sent.LOST:
+    if not landed:
         _clear(store, probe)
         raise AlreadyExists(f"{url} already exists")
     return Created(repo, guards_updates)
+
+
+def _land(store: RecordStore, repo: RepoRecord, probe: EpochRecord) -> bool:
+    """Write it, and take the name from a redirect that has it. False where a repository does."""
+    epoch = EpochRecord.of(repo)
+    for _ in range(_READINGS):
+        if redirected := _is_redirect(store, repo.rkey):
+            clear_name(store, repo.rkey)
+            redirected = _is_redirect(store, repo.rkey)
+        writes = [
+            Write("delete", CLAIM, probe.rkey),
+            Write("create", REPO, repo.rkey, repo.to_json()),
+            Write("create", CLAIM, epoch.rkey, epoch.to_json()),
+            *[Write("delete", REDIRECT, repo.rkey)] * redirected,
+        ]
+        stale = partial(_name_moved, store, repo.rkey, redirected=redirected)
+        if send(store, Batch(writes, epoch.rkey, repo.nonce), stale=stale) is Sent.LANDED:
+            return True
+        if store.get(REPO, repo.rkey) is not None:
+            return False
+    raise RacedTooOften(f"others keep changing the redirect {repo.name}: try again")
+
+
+def _name_moved(store: RecordStore, name: Rkey, *, redirected: bool) -> bool:
+    return store.get(REPO, name) is not None or _is_redirect(store, name) != redirected
+
+
+def _is_redirect(store: RecordStore, name: Rkey) -> bool:
+    return store.get(REDIRECT, name) is not None
 
 
 def check_branch(branch: str) -> None:
@@ -122,12 +140,12 @@ def prove(store: RecordStore, key: str, stamp: Stamp) -> tuple[EpochRecord, bool
     first = Write("create", CLAIM, probe.rkey, probe.to_json())
     try:
         send(store, Batch([first], probe.rkey, probe.nonce), stale=lambda: False)
-        if _takes(store, Write("create", CLAIM, again.rkey, again.to_json())):
+        if takes(store, Write("create", CLAIM, again.rkey, again.to_json())):
             raise UnsafeHost(
                 "this host lets a record that exists be created again, so that two pushes could "
                 "overwrite each other: it cannot keep a repository"
             )
-        resurrects = _takes(store, Write("update", CLAIM, missing.rkey, missing.to_json()))
+        resurrects = takes(store, Write("update", CLAIM, missing.rkey, missing.to_json()))
     except BaseException:  # Ctrl-C too
         _clear(store, probe)
         raise
@@ -136,22 +154,24 @@ def prove(store: RecordStore, key: str, stamp: Stamp) -> tuple[EpochRecord, bool
     return probe, not resurrects
 
 
-def _takes(store: RecordStore, write: Write) -> bool:
-    """Whether the host takes a write that it should refuse, by what it says and by the record.
+def takes(store: RecordStore, *writes: Write) -> bool:
+    """Whether the host takes a batch that it should refuse, by what it says and by the record that
+    the first write is of.
 
     Only an answer counts that is about the write: a host that is down or busy refuses anything.
     """
+    first = writes[0]
     for attempt in range(_ASKINGS):
         if attempt:
             time.sleep(_PAUSE * attempt)
         try:
-            store.apply([write])
+            store.apply(writes)
         except AtprotoError as error:
             trouble = error
         else:
             return True
-        record = store.get(write.collection, write.rkey)
-        if record is not None and record.value == write.value:
+        record = store.get(first.collection, first.rkey)
+        if record is not None and record.value == first.value:
             return True
         if isinstance(trouble, XrpcError) and trouble.status in _ABOUT_THE_WRITE:
             return False

@@ -2,123 +2,161 @@
 
 The first batch deletes the repo record and replaces the epoch's by one that says `deleted` and
 the name, so that pushes in flight are refused, and a delete that was cut is found and finished.
-That record goes last.
+That record goes last. Under the name stands a redirect meanwhile, that leads nowhere: whoever
+makes a repository of that name finishes the delete first.
+
+One that has moved to another account leaves redirects into that, under each name it had. It goes
+only once the new place has all that is here.
 """
 
-import time
-from collections.abc import Sequence
 from functools import partial
 
-from git_knotless.atproto.errors import AtprotoError
-from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import MAX_WRITES, stamp_now
-from git_knotless.storage.outcome import REFUSALS, Batch, Sent, send
-from git_knotless.storage.records import (
-    CLAIM,
-    COLLECTIONS_OF_A_REPOSITORY,
-    REPO,
-    EpochRecord,
-    prefix_of,
-)
+from git_knotless.storage.batches import MAX_WRITES, Stamp, rewrite, stamp_now
+from git_knotless.storage.brief import brief
+from git_knotless.storage.claims import EpochRecord
+from git_knotless.storage.lookup import Accounts, Found, go_on
+from git_knotless.storage.outcome import Batch, Sent, send
+from git_knotless.storage.places import RedirectRecord, RepoRef, redirects_of
+from git_knotless.storage.records import CLAIM, REDIRECT, REPO, RefRecord, RepoRecord
+from git_knotless.storage.remains import CannotDelete, finish, half_deleted
+from git_knotless.storage.renaming import TooManyRedirects
 from git_knotless.storage.repositories import Repository
-from git_knotless.storage.snapshot import NoSuchRepository
-from git_knotless.storage.store import Record, RecordStore, Write
+from git_knotless.storage.snapshot import NoSuchRepository, read_refs
+from git_knotless.storage.store import Write
 
-_PAUSE = 0.2  # seconds before another attempt, longer each time
 _READINGS = 8  # of what others write to at the same time
+_OTHER_WRITES = 4  # of the first batch: two claims, the record, and a redirect under its name
 
 
-class CannotDelete(KnotlessError):
-    """Others wrote to what was being deleted, each time that it was read."""
+class NotAllThere(KnotlessError):
+    """The place that a repository moved to lacks something that is at the old one."""
 
 
-def delete(repository: Repository) -> None:
+def delete(repository: Repository, accounts: Accounts | None = None) -> None:
     """Delete the repository, and finish deleting any of that name that was cut.
 
-    Raises `NoSuchRepository` where neither is there.
+    What is deleted is in the account of `repository`, wherever it has moved to; `accounts` are
+    where that is looked for. Raises NoSuchRepository where there is neither, and NotAllThere.
     """
     try:
-        _delete_record(repository)
+        _delete_record(repository, accounts)
     except NoSuchRepository:
-        markers = _half_deleted(repository)
+        markers = half_deleted(repository.store, repository.url.name)
         if not markers:
             raise
     else:
-        markers = _half_deleted(repository)
+        markers = half_deleted(repository.store, repository.url.name)
     for marker in markers:
-        _delete_rest(repository, marker)
+        finish(repository.store, marker)
 
 
-def _delete_record(repository: Repository) -> None:
+def _delete_record(repository: Repository, accounts: Accounts | None) -> None:
     """From here on it is gone for everybody; one claim says so, until the rest is."""
-    store = repository.store
     for _ in range(_READINGS):
-        repo, stamp = repository.record(), stamp_now(store)
-        gone = EpochRecord(repo.key, repo.epoch + 1, stamp.nonce, stamp.at, deleted=repo.name)
-        writes = [
-            Write("delete", CLAIM, EpochRecord.of(repo).rkey),
-            Write("create", CLAIM, gone.rkey, gone.to_json()),
-            Write("delete", REPO, repo.rkey),
-        ]
-        batch = Batch(writes, gone.rkey, stamp.nonce)
-        if send(store, batch, stale=partial(repository.moved_from, repo)) is Sent.LANDED:
+        repo = repository.record()
+        moved = _moved(repository, repo, accounts)
+        settled = repo if moved is None else _settled(repository, repo, moved)
+        if settled is not None and _deleted(repository, settled, moved):
             return
     raise CannotDelete(f"others keep changing {repository.url}: try again")
 
 
-def _half_deleted(repository: Repository) -> list[Record]:
-    """What deletes of this name left standing: the last one's, and any that was cut."""
-    pages = repository.store.list(CLAIM, "")
-    claims = (record for page in pages for record in page)
-    return [claim for claim in claims if claim.value.get("deleted") == repository.url.name]
+def _deleted(repository: Repository, repo: RepoRecord, moved: Found | None) -> bool:
+    """False where another writer was first."""
+    stamp = stamp_now(repository.store)
+    gone = EpochRecord(repo.key, repo.epoch + 1, stamp.nonce, stamp.at, deleted=repo.name)
+    redirects = _redirects(repository, repo, moved, stamp)
+
+    def stale() -> bool:
+        now = _redirects(repository, repo, moved, stamp)
+        return now != redirects or repository.moved_from(repo)
+
+    writes = [
+        Write("delete", CLAIM, EpochRecord.of(repo).rkey),
+        Write("create", CLAIM, gone.rkey, gone.to_json()),
+        Write("delete", REPO, repo.rkey),
+        *redirects,
+    ]
+    batch = Batch(writes, gone.rkey, stamp.nonce)
+    return send(repository.store, batch, stale=stale) is Sent.LANDED
 
 
-def _delete_rest(repository: Repository, marker: Record) -> None:
-    store, key = repository.store, str(marker.value.get("repo", ""))
-    for collection in COLLECTIONS_OF_A_REPOSITORY:
-        _empty(store, collection, key, spared=marker.rkey)
-    for attempt in range(_READINGS):
-        _pause(attempt)
-        if _apply_unless_gone(store, [Write("delete", CLAIM, marker.rkey)]):
-            return
-        if store.get(CLAIM, marker.rkey) is None:
-            return
-    raise _unfinished()
+def _moved(repository: Repository, repo: RepoRecord, accounts: Accounts | None) -> Found | None:
+    """Where readers are led from here; None where that is nowhere else."""
+    found = go_on(repository.url, repository.store, accounts, repo)
+    return found if found.store.did != repository.store.did else None
 
 
-def _empty(store: RecordStore, collection: str, key: str, *, spared: Rkey) -> None:
-    """Delete every record of the repository in `collection`; another may be at it too."""
-    for attempt in range(_READINGS):
-        _pause(attempt)
-        rkeys = [record.rkey for page in store.list(collection, prefix_of(key)) for record in page]
-        writes = [Write("delete", collection, rkey) for rkey in rkeys if rkey != spared]
-        batches = [writes[at : at + MAX_WRITES] for at in range(0, len(writes), MAX_WRITES)]
-        refused = [batch for batch in batches if not _apply_unless_gone(store, batch)]
-        if not refused:
-            return
-    raise _unfinished()
+def _settled(repository: Repository, repo: RepoRecord, moved: Found) -> RepoRecord | None:
+    """The record at an epoch in which nothing comes to be here that `moved` lacks.
+
+    A push that is under way is refused by it, and one that reads it follows the move. None where
+    another writer was first.
+    """
+    _refuse_lacking(repository, repo, moved)
+    stamp = stamp_now(repository.store)
+    new = repo.next_epoch(stamp.nonce, stamp.at)
+    batch = Batch(rewrite(repo, new), EpochRecord.of(new).rkey, stamp.nonce)
+    stale = partial(repository.moved_from, repo)
+    if send(repository.store, batch, stale=stale) is not Sent.LANDED:
+        return None
+    _refuse_lacking(repository, new, moved)
+    return new
 
 
-def _pause(attempt: int) -> None:
-    """Before another attempt: whoever is at it too, or the host, may need a moment."""
-    if attempt:
-        time.sleep(_PAUSE * attempt)
+def _refuse_lacking(repository: Repository, repo: RepoRecord, moved: Found) -> None:
+    """What has been deleted here is not lost with the rest."""
+    here = read_refs(repository.store, repo.key, repository.url)
+    there = read_refs(moved.store, repo.key, moved.url)
+    lacking = [
+        name
+        for name, ref in sorted(here.items())
+        if ref.target is not None and not _has(there.get(name), ref)
+    ]
+    if lacking:
+        raise NotAllThere(
+            f"{moved.url} has not what is here: {', '.join(brief(lacking))}",
+            hint="what it lacks has to be pushed there before this can be deleted",
+        )
 
 
-def _unfinished() -> CannotDelete:
-    return CannotDelete(
-        "the repository is gone, but not all that it was made of",
-        hint="run the command again: it removes the rest",
-    )
-
-
-def _apply_unless_gone(store: RecordStore, writes: Sequence[Write]) -> bool:
-    """False where the host did not say why it refused, or anything: some of them may be gone."""
-    try:
-        store.apply(writes)
-    except REFUSALS:
-        raise
-    except AtprotoError:
+def _has(there: RefRecord | None, here: RefRecord) -> bool:
+    """Its target, or a later generation: that was moved on from it, or beside it, knowingly."""
+    if there is None:
         return False
-    return True
+    return there.target == here.target or there.generation > here.generation
+
+
+def _redirects(
+    repository: Repository, repo: RepoRecord, moved: Found | None, stamp: Stamp
+) -> list[Write]:
+    """Under its own name one, and of one that has moved under its old names too."""
+    if moved is None:
+        place, came_from = RepoRef(repository.store.did, repo.rkey, repo.key), None
+    else:
+        place, came_from = _place(repo, moved), repo.transferred_from
+    if came_from is not None and came_from.did == place.did:
+        came_from = None  # it has gone back: nobody is led there through here
+    there = {each.name: each for each in redirects_of(repository.store, repo.key)}
+    old = [name for name in there if moved is not None and name != repo.rkey]
+    if len(old) > MAX_WRITES - _OTHER_WRITES:
+        raise TooManyRedirects(
+            f"{len(old)} old names lead to {repository.url}, more than one write repoints",
+            hint=f"git knotless repo redirects -R {repository.url} --remove NAME",
+        )
+    left = RedirectRecord.new(repo.rkey, place, stamp.at, came_from)
+    own = repository.store.get(REDIRECT, repo.rkey) is not None
+    writes = [Write("update" if own else "create", REDIRECT, repo.rkey, left.to_json())]
+    for name in old:
+        new = RedirectRecord.new(name, place, there[name].created_at, came_from)
+        writes.append(Write("update", REDIRECT, name, new.to_json()))
+    return writes
+
+
+def _place(repo: RepoRecord, moved: Found) -> RepoRef:
+    """In the account that accepted it, wherever it has gone from there."""
+    offered = repo.transfer
+    if offered is None or offered.did == moved.store.did:
+        return RepoRef(moved.store.did, moved.repo.rkey, repo.key)
+    return offered

@@ -5,8 +5,9 @@ from functools import partial
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import rewrite, stamp_now
+from git_knotless.storage.claims import EpochRecord
 from git_knotless.storage.outcome import Batch, Sent, send
-from git_knotless.storage.records import EpochRecord, RepoRecord
+from git_knotless.storage.records import RepoRecord
 from git_knotless.storage.repositories import Repository
 
 _READINGS = 8  # of a record that others rewrite at the same time

@@ -10,7 +10,7 @@ _SKIP_LIST = "fetch.fsck.skiplist"
 
 def strictness(git: Git) -> str | None:
     """The option that has index-pack examine objects; None where nobody asked for it."""
-    settings = _settings(git)
+    settings = dict(git.settings(r"(fetch|transfer)\.fsck"))
     asked = settings.get("fetch.fsckobjects", settings.get("transfer.fsckobjects", "false"))
     if not _is_true(asked):
         return None
@@ -32,15 +32,6 @@ def examine(git: Git, packs: Path, strict: str) -> None:
         scratch = packs / "fsck.idx"
         git.run("index-pack", strict, "--no-rev-index", "-o", str(scratch), str(pack))
         scratch.unlink()
-
-
-def _settings(git: Git) -> dict[str, str]:
-    """By name in lower case; a name without `=` is true, and a later value counts."""
-    if not git.ok("config", "--get-regexp", pattern := r"^(fetch|transfer)\.fsck"):
-        return {}
-    entries = os.fsdecode(git.run("config", "-z", "--get-regexp", pattern)).split("\0")[:-1]
-    pairs = (entry.partition("\n") for entry in entries)
-    return {name: value if given else "true" for name, given, value in pairs}
 
 
 def _is_true(value: str) -> bool:

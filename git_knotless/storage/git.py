@@ -1,8 +1,9 @@
 """git itself, run so that nothing of the user's set-up bends what it says about objects."""
 
 import os
+import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -64,12 +65,31 @@ class Git:
     @cached_property
     def common_dir(self) -> Path:
         """What all worktrees share; absolute."""
-        return self._shape[2]
+        return _common_dir(self.env) or self._shape[2]
 
     @cached_property
     def objects_dir(self) -> Path:
         """Where objects are added; absolute."""
-        return _path(self.run("rev-parse", "--git-path", "objects"))
+        return Path(self.env.get("GIT_OBJECT_DIRECTORY") or self.common_dir / "objects").absolute()
+
+    @cached_property
+    def config(self) -> bytes:
+        """Every setting that counts here, as `git config --show-scope -z --list` prints them."""
+        return self.run("config", "--show-scope", "-z", "--list")
+
+    def settings(self, pattern: str, *, scopes: Collection[str] = ()) -> list[tuple[str, str]]:
+        """Names that begin as `pattern` has it, and their values, in git's order.
+
+        A name without `=` is true, as git has it. `scopes`: of these alone, where any are given.
+        """
+        parts = os.fsdecode(self.config).split("\0")
+        entries = (
+            entry
+            for scope, entry in zip(parts[::2], parts[1::2], strict=False)
+            if not scopes or scope in scopes
+        )
+        pairs = (entry.partition("\n") for entry in entries if re.match(pattern, entry))
+        return [(name, text if given else "true") for name, given, text in pairs]
 
     def object_format(self) -> str:
         return self._shape[0]
@@ -130,14 +150,18 @@ class Git:
         """Whether `tips`, or anything they reach that no ref here does, is not here."""
         return self.broken_link(tips) is not None
 
-    def broken_link(self, tips: Iterable[str], *, trusting: bool = True) -> str | None:
+    def broken_link(
+        self, tips: Iterable[str], *, whole: Iterable[str] = (), trusting: bool = True
+    ) -> str | None:
         """git's word for the first thing that is missing; None where all is here.
 
-        git's own test after a fetch (connected.c). `trusting`: that what the refs reach is whole.
+        git's own test after a fetch (connected.c). `whole`: what lacks nothing that it reaches.
+        `trusting`: that the same is true of the refs.
         """
         known = ("--not", "--all", "--alternate-refs") if trusting else ()
         try:
-            self.run("rev-list", "--quiet", "--objects", "--stdin", *known, input=_lines(tips))
+            asked = _lines([*tips, *(f"^{oid}" for oid in whole)])
+            self.run("rev-list", "--quiet", "--objects", "--stdin", *known, input=asked)
         except GitError as error:
             return error.message
         return None
@@ -167,6 +191,20 @@ class Git:
             )
         except OSError as error:
             raise GitError(f"git cannot be run: {error.strerror}") from error
+
+
+def _common_dir(env: Mapping[str, str]) -> Path | None:
+    """As git finds it where it is told where the repository is; None for git to say."""
+    if "GIT_COMMON_DIR" in env:
+        return None
+    git_dir = Path(env.get("GIT_DIR") or "/dev/null").absolute()
+    if not (git_dir / "HEAD").exists():  # nowhere, or a file that says where
+        return None
+    try:
+        named = os.fsdecode((git_dir / "commondir").read_bytes()).removesuffix("\n")
+    except FileNotFoundError:
+        return git_dir
+    return Path(os.path.realpath(git_dir / named))
 
 
 def _path(line: bytes) -> Path:

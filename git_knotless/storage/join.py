@@ -2,20 +2,15 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from git_knotless.storage.child import GitError
 from git_knotless.storage.packfile import HEADER, TRAILER, BadPack, check_header, header
-from git_knotless.storage.records import PackRecord
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.spool import Spool
-
-_INDEX = b"\xfftOc\0\0\0\2"  # what a pack index of version 2 begins with
-_FANOUT = 256 * 4  # 256 counts come next
-_OID = 20
+from git_knotless.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Member:
     """Where the objects of one pack lie in the joined stream."""
 
@@ -66,15 +61,3 @@ class JoinedPacks:
             digest.update(chunk)
             yield chunk
         yield digest.digest()
-
-
-def oids_in(index: Path) -> Iterator[bytes]:
-    """The object ids of a pack in their order, from its index; twice what is in it twice."""
-    with index.open("rb") as file:
-        begin, counts = file.read(len(_INDEX)), file.read(_FANOUT)
-        if begin != _INDEX or len(counts) != _FANOUT:
-            raise GitError("git index-pack made no index that is known here")
-        for _ in range(int.from_bytes(counts[-4:], "big")):
-            if len(oid := file.read(_OID)) != _OID:
-                raise GitError("git index-pack made an index that is cut short")
-            yield oid

@@ -8,11 +8,11 @@ key beyond the prefix, never because a page was short.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.store import Record
+from git_knotless.value import value
 
 # The greatest character a record key may hold: after it comes no key of the prefix.
 _LAST = "~"
@@ -26,7 +26,7 @@ class UnreadableListing(KnotlessError):
     """A host whose pages never end."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Page:
     records: Sequence[Record]
     cursor: str | None
@@ -36,13 +36,13 @@ class Page:
 ReadPage = Callable[[str | None, bool], Page]
 
 
-@dataclass(slots=True)
 class _Listing:
-    read: ReadPage
-    prefix: str
-    ascending: bool
-    host: str
-    seen: set[str] = field(default_factory=set)
+    def __init__(self, read: ReadPage, prefix: str, host: str, *, ascending: bool) -> None:
+        self.read = read
+        self.prefix = prefix
+        self.host = host
+        self.ascending = ascending
+        self.seen: set[str] = set()
 
     def pages(self) -> Iterator[Sequence[Record]]:
         """Sought pages as long as the host seeks; then all that they did not hold."""
@@ -106,9 +106,9 @@ def under(
     In key order from a host that seeks, newest first where asked for; from another host in
     whatever order it lists.
     """
-    return _Listing(read, prefix, not newest_first, host).pages()
+    return _Listing(read, prefix, host, ascending=not newest_first).pages()
 
 
 def everything(read: ReadPage, *, host: str = "") -> Iterator[Sequence[Record]]:
     """Every record of a collection, newest first from a host that orders them."""
-    return _Listing(read, "", ascending=False, host=host)._all()
+    return _Listing(read, "", host, ascending=False)._all()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from git_knotless.atproto.errors import StillMoving
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.brief import brief
 
@@ -16,6 +17,17 @@ class MissingObjects(KnotlessError):
         """`what` is missing, and what is `known` of the packs, of one kind each."""
         words = (word for kind in (what, *known) for word in brief(kind))
         super().__init__(f"objects are missing on the host: {'; '.join(words)}")
+
+
+def still_moving(packs: Collection[str], *known: Collection[str]) -> StillMoving:
+    """`packs` stand, and name blobs that their host does not have: that is how an account is for
+    as long as it moves, and no other way is a host known to get there."""
+    gone = [f"pack {rkey}: a blob is not there yet" for rkey in packs]
+    words = (word for kind in (gone, *known) for word in brief(kind))
+    return StillMoving(
+        f"the account is still being moved to its host, it seems: {'; '.join(words)}",
+        hint="try again once the move is complete",
+    )
 
 
 def in_no_pack(

@@ -11,27 +11,39 @@ still be queued.
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from git_knotless.atproto.errors import (
+    AccountNotHere,
     AtprotoError,
     AuthRefused,
     BlobNotFound,
     InvalidSwap,
     PayloadTooLarge,
     RateLimited,
+    RepoTakendown,
+    StillMoving,
     XrpcError,
 )
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.records import CLAIM
 from git_knotless.storage.store import RecordStore, Write
+from git_knotless.value import value
 
 SENDINGS = 3  # of one batch with the same claims; then everything is read again
 _PAUSE = 0.3  # seconds before the second sending, doubled for the third
 _LOOKS = 4  # at a receipt, while the host does not answer
-REFUSALS = (AuthRefused, BlobNotFound, InvalidSwap, PayloadTooLarge, RateLimited)
+REFUSALS = (
+    AccountNotHere,
+    AuthRefused,
+    BlobNotFound,
+    InvalidSwap,
+    PayloadTooLarge,
+    RateLimited,
+    RepoTakendown,
+    StillMoving,
+)
 _FORBIDDEN = 403
 _CLIENT_FAULTS = range(400, 500)
 _INTERNAL = 500
@@ -54,7 +66,7 @@ class OutcomeUnknown(KnotlessError):
     """The host took a batch and has not said since what became of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Batch:
     """Writes, and the claim among them whose nonce tells whether they landed."""
 
@@ -85,14 +97,14 @@ def send(store: RecordStore, batch: Batch, *, stale: Callable[[], bool]) -> Sent
     raise sending.given_up()
 
 
-@dataclass(slots=True)
 class _Sending:
     """What is known of a batch between its sendings. `unclear`: one may land yet."""
 
-    store: RecordStore
-    batch: Batch
-    unclear: bool = False
-    error: KnotlessError | None = None
+    def __init__(self, store: RecordStore, batch: Batch) -> None:
+        self.store = store
+        self.batch = batch
+        self.unclear = False
+        self.error: KnotlessError | None = None
 
     def failed(self, error: KnotlessError, stale: Callable[[], bool]) -> Sent | None:
         """Whether the batch landed or lost, None to send it again; raises when that is no use."""

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.records import PackRecord
+from git_knotless.storage.packrecord import PackRecord
 
 HEADER = 12  # bytes
 TRAILER = 20

@@ -2,25 +2,29 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 
+from git_knotless.errors import KnotlessError
 from git_knotless.storage import fsck
 from git_knotless.storage.brief import brief
+from git_knotless.storage.closure import NEEDS_OTHERS, Closure, most_wanted
+from git_knotless.storage.fields import BadRecord
 from git_knotless.storage.git import Child, Git, GitError
-from git_knotless.storage.join import JoinedPacks, Member, oids_in
-from git_knotless.storage.missing import BrokenLink, MissingObjects, in_no_pack
+from git_knotless.storage.join import JoinedPacks, Member
+from git_knotless.storage.missing import BrokenLink, MissingObjects, in_no_pack, still_moving
 from git_knotless.storage.packfile import BadPack, checked
+from git_knotless.storage.packindex import oids_in
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.parts import Gone, Parts, unspooled
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.quarantine import Quarantine, release
-from git_knotless.storage.records import PACK, BadRecord, PackRecord, prefix_of
+from git_knotless.storage.records import PACK, prefix_of
 from git_knotless.storage.store import Record, RecordStore
 from git_knotless.storage.taken import packs_taken, remember
 from git_knotless.storage.transfers import Transfers
 from git_knotless.storage.unshallow import unshallow as no_longer_shallow
+from git_knotless.value import value
 
 __all__ = ["MissingObjects", "Taken", "remember", "take"]
 
@@ -28,7 +32,7 @@ __all__ = ["MissingObjects", "Taken", "remember", "take"]
 _SMALL = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Taken:
     """What came in. `keeps` hold git's gc off the packs until refs reach them.
 
@@ -59,16 +63,19 @@ def take(
     `wants` are object ids, each with the refs that it is wanted for. Only packs that were not
     taken before are looked at, the newest first, as far as the first page that holds one that
     was. Objects that are missing then were in packs added or folded meanwhile: so all that were
-    not taken, and lastly all there are. `clone`: the repository is new, so that one pack which
-    needs no other proves itself. `unshallow`: the history that a shallow repository had cut off
-    comes too, and is cut off no more.
+    not taken, and lastly all there are. `clone`: the repository is new, so that packs may prove
+    themselves (closure.py). `unshallow`: the history that a shallow repository had cut off comes
+    too, and is cut off no more.
+
+    The first of `keeps` is of the pack with the most of `wants`: git heeds one, and looks no
+    further for what is in that pack.
     """
     keeps: list[Path] = []
     try:
         with Transfers() as transfers, Quarantine(git) as quarantine:
             intake = _Intake(git, store, repo_key, progress, transfers, quarantine)
             whole = intake.take(wants, clone=clone, unshallow=unshallow)
-            intake.hand_over(keeps)
+            intake.hand_over(keeps, wants)
         if unshallow:
             no_longer_shallow(git, whole)
     except BaseException:
@@ -101,7 +108,7 @@ class _Intake:
         self._left_out: dict[str, str] = {}
         self._gone: dict[str, None] = {}
         self._indexes: dict[Path, None] = {}
-        self._proven = False
+        self._closure = Closure(alone=quarantine.is_all)
 
     def take(
         self, wants: Mapping[str, Sequence[str]], *, clone: bool, unshallow: bool
@@ -112,7 +119,10 @@ class _Intake:
         of it, as git has it, unless it is not on this host.
         """
         git = self._quarantine.git.unshallowed() if unshallow else self._quarantine.git
-        broken = partial(git.broken_link, trusting=not unshallow)
+
+        def broken(oids: Sequence[str]) -> str | None:
+            return git.broken_link(oids, whole=self._closure.tips, trusting=not unshallow)
+
         tips = [*wants, *self._git.shallow_commits()] if unshallow else list(wants)
         before = packs_taken(self._git, self._key)
         passes = (
@@ -121,7 +131,7 @@ class _Intake:
             (frozenset[str](), frozenset[str]()),
         )
         for at, (known, until) in enumerate(passes):
-            came = self._bring(known, until, alone=clone and at == 0)
+            came = self._bring(known, until, clone=clone and at == 0)
             if (came or at == 0) and (self._is_proven(tips) or broken(tips) is None):
                 return tips
             self._quarantine.check()
@@ -129,20 +139,21 @@ class _Intake:
             return list(wants)
         raise self._missing(wants, broken)
 
-    def hand_over(self, keeps: list[Path]) -> None:
+    def hand_over(self, keeps: list[Path], wants: Mapping[str, Sequence[str]]) -> None:
         """All of it to the repository; `keeps` gets the .keep files that hold gc off it."""
         if (strict := fsck.strictness(self._git)) is not None:
             fsck.examine(self._quarantine.git, self._quarantine.packs, strict)
-        self._quarantine.hand_over(self._indexes, keeps)
+        self._quarantine.hand_over(most_wanted(self._indexes, wants), keeps)
         remember(self._git, self._key, *self._taken)
 
     @property
     def left_out(self) -> tuple[str, ...]:
         return tuple(brief(self._left_out.values()))
 
-    def _bring(self, known: Set[str], until: Set[str], *, alone: bool) -> bool:
+    def _bring(self, known: Set[str], until: Set[str], *, clone: bool) -> bool:
         """Packs that are not `known`, up to the page with one of `until`; whether any came."""
         large: list[PackRecord] = []
+        self._gone = {}  # of what is listed now: what was folded meanwhile is in other packs
         before = len(self._taken)
         with closing(JoinedPacks(self._directory)) as joined:
             with self._progress.meter("Receiving packs", None) as meter:
@@ -150,20 +161,22 @@ class _Intake:
                     large += (pack for pack in packs if _is_large(pack))
                     small = [pack for pack in packs if not _is_large(pack)]
                     meter.advance(self._join(joined, small))
-            alone = alone and len(joined.members) + len(large) == 1
+            alone = clone and len(joined.members) + len(large) == 1
+            self._index_large(sorted(large, key=lambda pack: pack.rkey), clone=clone)
             if joined.members:
                 self._index_joined(joined, alone=alone)
-        self._index_large(large, alone=alone)
         return len(self._taken) > before
 
     def _is_proven(self, wants: Iterable[str]) -> bool:
-        return self._proven and None not in self._quarantine.alone.types(wants).values()
+        whole = self._closure.holds_all
+        return whole and None not in self._quarantine.alone.types(wants).values()
 
-    def _missing(self, wants: Mapping[str, Sequence[str]], broken: BrokenLink) -> MissingObjects:
+    def _missing(self, wants: Mapping[str, Sequence[str]], broken: BrokenLink) -> KnotlessError:
         kinds = self._quarantine.git.types(wants)
-        gone = [f"pack {rkey}: a blob is gone" for rkey in self._gone]
         what = list(in_no_pack(wants, kinds, broken))
-        return MissingObjects(what, self._left_out.values(), gone)
+        if self._gone:
+            return still_moving(self._gone, what, self._left_out.values())
+        return MissingObjects(what, self._left_out.values())
 
     def _listed(self, known: Set[str], until: Set[str]) -> Iterator[list[PackRecord]]:
         for page in self._store.list(PACK, prefix_of(self._key), newest_first=True):
@@ -209,7 +222,7 @@ class _Intake:
         its base, git has one delta too many. So only a pack refused by itself is a bad one.
         """
         try:
-            index = self._index(joined.stream(members), alone=alone)
+            index = self._index(joined.stream(members), check=alone)
         except GitError as error:
             if alone:
                 return  # it may only lack what the next pass brings; that names what is bad
@@ -236,27 +249,28 @@ class _Intake:
                     file.unlink()
         return repacked
 
-    def _index_large(self, packs: Sequence[PackRecord], *, alone: bool) -> None:
-        """One after another, while the parts of what follows come in."""
+    def _index_large(self, packs: Sequence[PackRecord], *, clone: bool) -> None:
+        """One after another, the oldest first, while the parts of what follows come in."""
         wanted = ((pack, blob) for pack in packs for blob in pack.blobs)
         parts = self._transfers.map(self._parts.spooled, wanted)
         for pack in packs:
             own = islice(parts, len(pack.blobs))
+            check = clone and self._closure.expects(pack.bases)
             try:
-                index = self._index(checked(pack, unspooled(own)), alone=alone)
+                index = self._index(checked(pack, unspooled(own)), pack.tips, check=check)
                 self._indexes[index] = self._taken[pack.rkey] = None
             except Gone:
                 self._gone[pack.rkey] = None
             except GitError as error:
-                if not alone:  # as for joined packs
+                if not check:  # as for joined packs
                     raise BadPack(pack.rkey, error.message) from error
             for spool in own:
                 if spool is not None:
                     spool.close()
 
-    def _index(self, stream: Iterable[bytes], *, alone: bool) -> Path:
-        """Have git check and index a pack; its index. `alone`: also whether it needs no other."""
-        flags = ["--check-self-contained-and-connected"] if alone else []
+    def _index(self, stream: Iterable[bytes], tips: Iterable[str] = (), *, check: bool) -> Path:
+        """Have git check and index a pack; its index. `check`: that it lacks nothing, too."""
+        flags = ["--check-self-contained-and-connected"] if check else []
         if self._progress.enabled:
             flags.append("-v")
         with self._quarantine.git.popen(
@@ -265,10 +279,8 @@ class _Intake:
             for chunk in stream:
                 child.write(chunk)
             index = self._named(child)
-            if alone:  # 1 is the answer of a pack that does need another
-                self._proven = child.finish(1) == 0
-            else:
-                child.finish()
+            status = child.finish(NEEDS_OTHERS) if check else child.finish()
+        self._closure.add(index, tips, status if check else None)
         return index
 
     def _named(self, child: Child) -> Path:

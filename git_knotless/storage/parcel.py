@@ -6,24 +6,21 @@ from types import TracebackType
 from typing import Self
 
 from git_knotless.atproto.syntax import Rkey, tid
-from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import Stamp
 from git_knotless.storage.git import Git
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.packs_in import remember
 from git_knotless.storage.packs_out import OutgoingPack
 from git_knotless.storage.progress import Progress
-from git_knotless.storage.records import PackRecord, prefix_of
+from git_knotless.storage.records import prefix_of
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.shallow import refuse_holes
 from git_knotless.storage.snapshot import Snapshot
+from git_knotless.storage.uploads import BlobsLost
 
 _MOST_HINTS = 64  # tips, or bases, named in a pack's record
 _MOST_UPLOADS = 3  # of one pack after the first
 _CLOCK_IDS = 1024  # of a TID: two pushers in one microsecond
-
-
-class BlobsLost(KnotlessError):
-    """The host does not keep a blob until the record that names it comes."""
 
 
 class Parcel:
@@ -68,6 +65,10 @@ class Parcel:
         """The pack is on the host: nothing of it need be sent, or fetched, again."""
         self._landed_at = record.epoch
         remember(self._git, record.repo, record.rkey)
+
+    def forget(self) -> None:
+        """What it was built on, epoch or not, may not be on the host that the account is at now."""
+        self._epoch = None
 
     def upload_again(self) -> None:
         """For blobs that the host has lost, again and again or not."""

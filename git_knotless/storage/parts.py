@@ -7,7 +7,7 @@ from pathlib import Path
 
 from git_knotless.atproto.errors import BadAnswer, BlobNotFound
 from git_knotless.storage.packfile import BadPack
-from git_knotless.storage.records import PackRecord
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.spool import Spool, blob_cid
 from git_knotless.storage.store import BlobRef, RecordStore
 

@@ -7,7 +7,6 @@ are refused, the others go on. What was reported is what a fresh clone shows.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from git_knotless.atproto.errors import BlobNotFound
 from git_knotless.errors import KnotlessError
@@ -21,6 +20,7 @@ from git_knotless.storage.refname import BRANCHES, parents
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.shallow import refuse_holes
 from git_knotless.storage.snapshot import Snapshot, read_refs
+from git_knotless.storage.store import AccountMoved
 from git_knotless.storage.updates import Move, Outcome, Update, cannot_stand, judge
 
 _READINGS = 12  # of the repository in one push: before each, somebody else's write landed
@@ -42,15 +42,17 @@ def push(
     dry_run: bool = False,
     progress: Progress,
     notify: Callable[[str], None],
+    sending: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Make `updates` of the repository that `snapshot` was read of, and say what became of each.
 
-    `notify` gets a line for the person. Raises `KnotlessError` where the push is refused, or fails
-    before any ref has moved.
+    `notify` gets a line for the person; `sending` is called before anything is sent. Raises
+    `KnotlessError` where the push is refused, or fails before any ref has moved.
     """
     _check_allowed(repository, git, snapshot)
     with Parcel(repository, git, progress) as parcel:
-        pushing = _Push(repository, git, parcel, atomic, notify)
+        key = snapshot.repo.key
+        pushing = _Push(repository, git, parcel, notify, sending, key=key, atomic=atomic)
         return pushing.run(snapshot, updates, dry_run=dry_run)
 
 
@@ -65,23 +67,34 @@ def _check_allowed(repository: Repository, git: Git, snapshot: Snapshot) -> None
         )
 
 
-@dataclass(slots=True)
 class _Push:
-    repository: Repository
-    git: Git
-    parcel: Parcel
-    atomic: bool
-    notify: Callable[[str], None]
-    key: str = ""
-    outcomes: dict[str, str | None] = field(default_factory=dict)
-    landed: list[Move] = field(default_factory=list)
+    def __init__(
+        self,
+        repository: Repository,
+        git: Git,
+        parcel: Parcel,
+        notify: Callable[[str], None],
+        sending: Callable[[], None],
+        *,
+        key: str,
+        atomic: bool,
+    ) -> None:
+        self.repository = repository
+        self.git = git
+        self.parcel = parcel
+        self.notify = notify
+        self.sending = sending
+        self.key = key
+        self.atomic = atomic
+        self.outcomes: dict[str, str | None] = {}
+        self.landed: list[Move] = []
 
     def run(self, snapshot: Snapshot, updates: Sequence[Update], *, dry_run: bool) -> list[Outcome]:
-        self.key = snapshot.repo.key
         moves = self._judge(snapshot, updates)
         if dry_run:
             refuse_holes(self.git, _tips(moves), frozenset(snapshot.live.values()))
         elif moves:
+            self.sending()
             with self._partly(moves):
                 self._land(snapshot, updates, moves)
             with self._partly([]):
@@ -153,7 +166,7 @@ class _Push:
             )
         for batch in batches:
             if self.repository.too_old(snapshot):
-                return self._read_again(snapshot)
+                return self._read_again()
             newest = self._send(snapshot, batch)
             if newest is not None:
                 return newest
@@ -166,18 +179,21 @@ class _Push:
         newest: list[Snapshot] = []
 
         def stale() -> bool:
-            newest.append(self._read_again(snapshot))
+            newest.append(self._read_again())
             return _moved(snapshot, newest[-1], batch.moves)
 
         try:
             sent = send(self.repository.store, batch.batch, stale=stale)
+        except AccountMoved:
+            self.parcel.forget()
+            return self._read_again()
         except BlobNotFound:
             if batch.pack is None:
                 raise
             self.parcel.upload_again()  # in other slices, maybe: the batch is made anew
-            return self._read_again(snapshot)
+            return self._read_again()
         if sent is Sent.LOST:
-            return newest[-1] if newest else self._read_again(snapshot)
+            return newest[-1] if newest else self._read_again()
         self.landed.extend(batch.moves)
         self.outcomes |= {move.name: None for move in batch.moves}
         if batch.pack is not None:
@@ -198,10 +214,8 @@ class _Push:
         chosen = next((name for name in likely if name in names), names[0])
         return chosen.removeprefix(BRANCHES)
 
-    def _read_again(self, before: Snapshot) -> Snapshot:
+    def _read_again(self) -> Snapshot:
         now = self.repository.snapshot()
-        if now.repo.key != before.repo.key:
-            raise PushRefused(f"{self.repository.url} is another repository now")
         _check_allowed(self.repository, self.git, now)
         return now
 

@@ -64,6 +64,18 @@ class Quarantine:
         self.git = git.within(place | seen, fds=(self._held,))
         self.alone = git.within(place | dict.fromkeys(seen, ""), fds=(self._held,))
 
+    @property
+    def is_all(self) -> bool:
+        """Whether the repository has no objects but these, and borrows none."""
+        if self.git.env.get("GIT_ALTERNATE_OBJECT_DIRECTORIES") != _quoted(self._objects):
+            return False
+        own = [name for name in os.listdir(self._objects) if not name.startswith("tmp_")]
+        borrows = (self._objects / "info/alternates").exists()
+        return not borrows and all(
+            name == "info" or (name == "pack" and not os.listdir(self._objects / name))
+            for name in own
+        )
+
     def hand_over(self, indexes: Iterable[Path], keeps: list[Path]) -> None:
         """The packs that these are the indexes of become the repository's.
 

@@ -5,32 +5,31 @@ A client that rewrites a record keeps the fields that it does not know, so a `Re
 carries the whole of what was read.
 """
 
-import base64
-import binascii
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from blake3 import blake3
 
-from git_knotless.atproto.syntax import Did, Rkey, is_cid, is_did, is_tid
-from git_knotless.errors import KnotlessError
+from git_knotless.atproto.syntax import Did, Rkey, is_did, is_tid
+from git_knotless.storage.fields import BadRecord, an_object, integer, is_sha1, items, text
 from git_knotless.storage.refname import is_ref_name
-from git_knotless.storage.store import BlobRef, Record
+from git_knotless.storage.store import Record
+from git_knotless.value import value
+
+if TYPE_CHECKING:
+    from git_knotless.storage.places import RepoRef
 
 REPO = "dev.knotless.repo"
 REF = "dev.knotless.ref"
 CLAIM = "dev.knotless.claim"
 PACK = "dev.knotless.pack"
+REDIRECT = "dev.knotless.redirect"
 
-# What goes when a repository goes: their keys begin with the repository's key.
+# What goes when a repository goes: their keys begin with the repository's key. Its redirects go
+# too, which are keyed by the names that it had.
 COLLECTIONS_OF_A_REPOSITORY = (REF, CLAIM, PACK)
 
-PACK_MIME = "application/x-git-pack"
 DEFAULT_BRANCH = "main"
-_OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SHA1 = re.compile(r"[0-9a-f]{40}")
 # The texts of a repo record that may be absent, and their longest in bytes.
 _TEXTS = {
     "description": 3000,
@@ -40,16 +39,6 @@ _TEXTS = {
     "nonce": 64,
     "objectFormat": 64,
 }
-_LARGEST_PACK = 1 << 53  # the largest integer that every atproto host keeps
-_SMALLEST_PACK = 32  # a header of 12 bytes and a trailer of 20
-# The most blobs of a pack. An upload is cut at 32 KiB at the least, and then at most four single
-# bytes off a slice that a host takes for another kind of file; the last slice may be short.
-_FEW_BLOBS = 16
-_BYTES_A_BLOB = 4096
-
-
-class BadRecord(KnotlessError):
-    """A record that is not what its key or its lexicon says."""
 
 
 def prefix_of(key: str) -> str:
@@ -62,19 +51,7 @@ def ref_rkey(key: str, name: str) -> Rkey:
     return Rkey(f"{key}.{blake3(name.encode()).hexdigest(length=16)}")
 
 
-def claim_rkey(ref: Rkey, generation: int) -> Rkey:
-    return Rkey(f"{ref}.{generation}")
-
-
-def epoch_rkey(key: str, epoch: int) -> Rkey:
-    return Rkey(f"{key}.epoch.{epoch}")
-
-
-def is_oid(text: object) -> bool:
-    return isinstance(text, str) and _OID.fullmatch(text) is not None
-
-
-@dataclass(frozen=True, slots=True)
+@value
 class Rule:
     """What protects one branch. Anything this version does not know reads strictly."""
 
@@ -87,14 +64,14 @@ class Rule:
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        fields = _object(value, "a rule")
+        fields = an_object(value, "a rule")
         unknown = fields.keys() - cls._KNOWN
         linear = fields.get("history") != "merges" or bool(unknown)
-        branch = _text(fields, "branch", limit=255)
+        branch = text(fields, "branch", limit=255)
         return cls(branch, linear, fields.get("queue", False) is not False, fields)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RepoRecord:
     """`dev.knotless.repo`: `name` is its record key, `fields` the whole value as it was read."""
 
@@ -103,17 +80,17 @@ class RepoRecord:
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        fields = _object(record.value, "a repository")
-        if not is_tid(_text(fields, "key", limit=13)):
+        fields = an_object(record.value, "a repository")
+        if not is_tid(text(fields, "key", limit=13)):
             raise BadRecord(f"repository {record.rkey}: its key is not a TID")
-        _integer(fields, "epoch", least=1)
-        for did in _list(fields, "collaborators"):
+        integer(fields, "epoch", least=1)
+        for did in items(fields, "collaborators"):
             if not (isinstance(did, str) and is_did(did)):
                 raise BadRecord(f"repository {record.rkey}: a collaborator is not a DID")
-        for rule in _list(fields, "rules"):
+        for rule in items(fields, "rules"):
             Rule.from_json(rule)
         for name, limit in _TEXTS.items():
-            _text(fields, name, limit=limit, default="")
+            text(fields, name, limit=limit, default="")
         if not isinstance(fields.get("archived", False), bool):
             raise BadRecord(f"repository {record.rkey}: archived is not true or false")
         return cls(str(record.rkey), fields)
@@ -159,11 +136,47 @@ class RepoRecord:
 
     @property
     def collaborators(self) -> tuple[Did, ...]:
-        return tuple(Did(did) for did in _list(self.fields, "collaborators"))
+        return tuple(Did(did) for did in items(self.fields, "collaborators"))
+
+    @property
+    def runners(self) -> tuple[Did, ...]:
+        runners = self.fields.get("runners")
+        listed = runners if isinstance(runners, list) else []
+        return tuple(Did(did) for did in listed if isinstance(did, str) and is_did(did))
+
+    @property
+    def transfer(self) -> "RepoRef | None":
+        """The place in another account that it is offered to."""
+        return self._same_key("transfer")
+
+    @property
+    def transferred_from(self) -> "RepoRef | None":
+        """The place in another account that it came from."""
+        return self._same_key("transferredFrom")
+
+    @property
+    def fork_of(self) -> "RepoRef | None":
+        return self._reference("forkOf")
+
+    def _same_key(self, field: str) -> "RepoRef | None":
+        """A repository keeps its key as it moves: another is none of its places."""
+        ref = self._reference(field)
+        return ref if ref is not None and ref.key == self.key else None
+
+    def _reference(self, field: str) -> "RepoRef | None":
+        """One that makes no sense counts as absent: it is to lock nobody out."""
+        if field not in self.fields:
+            return None
+        from git_knotless.storage.places import RepoRef  # few have any, and a list waits for it
+
+        try:
+            return RepoRef.from_json(self.fields[field])
+        except BadRecord:
+            return None
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        return tuple(Rule.from_json(rule) for rule in _list(self.fields, "rules"))
+        return tuple(Rule.from_json(rule) for rule in items(self.fields, "rules"))
 
     @property
     def object_format(self) -> str:
@@ -187,7 +200,7 @@ class RepoRecord:
         return {**self.fields, "$type": REPO}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RefRecord:
     """`dev.knotless.ref`: one ref; no `target` once it is deleted. `generation` counts moves."""
 
@@ -200,17 +213,19 @@ class RefRecord:
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        fields = _object(record.value, "a ref")
-        repo, name = _text(fields, "repo", limit=13), _text(fields, "name", limit=4096)
+        fields = an_object(record.value, "a ref")
+        repo, name = text(fields, "repo", limit=13), text(fields, "name", limit=4096)
         if not is_ref_name(name):
             raise BadRecord(f"ref {record.rkey}: git would refuse its name")
         if record.rkey != ref_rkey(repo, name):
             raise BadRecord(f"ref {record.rkey}: its key is not of its name")
         target = fields.get("target")
-        if target is not None and not (isinstance(target, str) and _SHA1.fullmatch(target)):
+        if target is not None and not (isinstance(target, str) and is_sha1(target)):
             raise BadRecord(f"ref {record.rkey}: its target is not an object id")
-        generation = _integer(fields, "generation", least=1)
-        return cls(repo, name, target, generation, _text(fields, "updatedAt", limit=64))
+        generation = integer(fields, "generation", least=1)
+        pusher = fields.get("pusher")
+        by = Did(pusher) if isinstance(pusher, str) and is_did(pusher) else None
+        return cls(repo, name, target, generation, text(fields, "updatedAt", limit=64), by)
 
     @property
     def rkey(self) -> Rkey:
@@ -224,176 +239,3 @@ class RefRecord:
         if self.pusher is not None:
             value["pusher"] = self.pusher
         return value
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRecord:
-    """`dev.knotless.claim`: the compare-and-swap of one move of one ref, and its receipt."""
-
-    repo: str
-    ref: str
-    generation: int
-    epoch: int
-    old: str | None
-    new: str | None
-    nonce: str
-    created_at: str
-    pusher: Did | None = None
-
-    @property
-    def rkey(self) -> Rkey:
-        return claim_rkey(ref_rkey(self.repo, self.ref), self.generation)
-
-    def to_json(self) -> dict[str, Any]:
-        value: dict[str, Any] = {"$type": CLAIM, "repo": self.repo, "ref": self.ref}
-        value |= {"generation": self.generation, "epoch": self.epoch, "nonce": self.nonce}
-        value |= {"createdAt": self.created_at}
-        optional = {"old": self.old, "new": self.new, "pusher": self.pusher}
-        return value | {name: text for name, text in optional.items() if text is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class EpochRecord:
-    """The claim record that stands while the repo record carries `epoch`.
-
-    It says what the repo record says of it and no more, so that a push can update it, to what
-    it already is, without reading it. The one that replaces it as the repository is deleted
-    says so, and under which name it was: a delete that was cut is found by it.
-    """
-
-    repo: str
-    epoch: int
-    nonce: str
-    created_at: str
-    deleted: str | None = None
-
-    @classmethod
-    def of(cls, repo: RepoRecord) -> Self:
-        return cls(repo.key, repo.epoch, repo.nonce, repo.updated_at)
-
-    @property
-    def rkey(self) -> Rkey:
-        return epoch_rkey(self.repo, self.epoch)
-
-    def to_json(self) -> dict[str, Any]:
-        value: dict[str, Any] = {"$type": CLAIM, "repo": self.repo, "epoch": self.epoch}
-        value |= {"nonce": self.nonce, "createdAt": self.created_at}
-        return value if self.deleted is None else value | {"deleted": self.deleted}
-
-
-@dataclass(frozen=True, slots=True)
-class PackRecord:
-    """`dev.knotless.pack`: a self-contained git pack, in the record or in blobs in their order.
-
-    `size` is in bytes, `checksum` the pack's own trailer in hex.
-    """
-
-    rkey: Rkey
-    repo: str
-    epoch: int
-    size: int
-    objects: int
-    checksum: str
-    data: bytes | None
-    blobs: tuple[BlobRef, ...]
-    created_at: str
-    tips: tuple[str, ...] = ()
-    bases: tuple[str, ...] = ()
-
-    @classmethod
-    def from_record(cls, record: Record) -> Self:
-        where = f"pack {record.rkey}"
-        fields = _object(record.value, "a pack")
-        size = _integer(fields, "size", least=_SMALLEST_PACK, most=_LARGEST_PACK)
-        checksum = _text(fields, "checksum", limit=64)
-        repo = _text(fields, "repo", limit=13)
-        if not _SHA1.fullmatch(checksum):
-            raise BadRecord(f"{where}: its checksum is not a SHA-1")
-        if not record.rkey.startswith(prefix_of(repo)):
-            raise BadRecord(f"{where}: its key is not of its repository")
-        data = _bytes(fields, where)
-        blobs = tuple(_blob(blob, where) for blob in _list(fields, "blobs"))
-        if len(blobs) > _FEW_BLOBS + size // _BYTES_A_BLOB:
-            raise BadRecord(f"{where}: {len(blobs)} blobs are too many for {size} bytes")
-        held = len(data) if data is not None else sum(blob.size for blob in blobs)
-        if held != size or (data is not None and blobs):
-            raise BadRecord(f"{where}: it says {size} bytes and holds {held}")
-        return cls(
-            rkey=record.rkey,
-            repo=repo,
-            epoch=_integer(fields, "epoch", least=1),
-            size=size,
-            objects=_integer(fields, "objects", least=0, most=0xFFFFFFFF),
-            checksum=checksum,
-            data=data,
-            blobs=blobs,
-            created_at=_text(fields, "createdAt", limit=64),
-            tips=tuple(filter(is_oid, _list(fields, "tips"))),
-            bases=tuple(filter(is_oid, _list(fields, "bases"))),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        value: dict[str, Any] = {"$type": PACK, "repo": self.repo, "epoch": self.epoch}
-        value |= {"size": self.size, "objects": self.objects, "checksum": self.checksum}
-        if self.data is not None:
-            value["data"] = {"$bytes": base64.b64encode(self.data).decode().rstrip("=")}
-        else:
-            value["blobs"] = [blob_json(blob) for blob in self.blobs]
-        value |= {"tips": list(self.tips)} if self.tips else {}
-        value |= {"bases": list(self.bases)} if self.bases else {}
-        return value | {"createdAt": self.created_at}
-
-
-def blob_json(blob: BlobRef) -> dict[str, Any]:
-    """A blob as the host's answer to its upload gave it."""
-    link = {"$link": blob.cid}
-    return {"$type": "blob", "ref": link, "mimeType": blob.mime, "size": blob.size}
-
-
-def _object(value: object, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BadRecord(f"{what} is not an object")
-    return value
-
-
-def _text(fields: Mapping[str, Any], name: str, *, limit: int, default: str | None = None) -> str:
-    """`limit` is in bytes of UTF-8, as everywhere in lexicons."""
-    text = fields.get(name, default)
-    if not isinstance(text, str) or len(text.encode(errors="replace")) > limit:
-        raise BadRecord(f"{name} is not a text of at most {limit} bytes")
-    return text
-
-
-def _integer(fields: Mapping[str, Any], name: str, *, least: int, most: int = (1 << 53) - 1) -> int:
-    number = fields.get(name)
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise BadRecord(f"{name} is not a whole number from {least} to {most}")
-    return number
-
-
-def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
-    values = fields.get(name, [])
-    if not isinstance(values, list):
-        raise BadRecord(f"{name} is not a list")
-    return values
-
-
-def _bytes(fields: Mapping[str, Any], where: str) -> bytes | None:
-    if "data" not in fields:
-        return None
-    text = _object(fields["data"], "data").get("$bytes")
-    if not isinstance(text, str):
-        raise BadRecord(f"{where}: its data is not bytes")
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRecord(f"{where}: its data is not base64") from error
-
-
-def _blob(value: object, where: str) -> BlobRef:
-    fields = _object(value, "a blob")
-    link = _object(fields.get("ref"), "a blob's ref").get("$link")
-    if not isinstance(link, str) or not is_cid(link):
-        raise BadRecord(f"{where}: a blob without a CID")
-    size = _integer(fields, "size", least=1, most=_LARGEST_PACK)
-    return BlobRef(link, _text(fields, "mimeType", limit=255), size)

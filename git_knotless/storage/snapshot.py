@@ -1,14 +1,14 @@
 """What a repository is at one moment: its record, then its refs."""
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.records import REF, REPO, BadRecord, RefRecord, RepoRecord, prefix_of
+from git_knotless.storage.fields import BadRecord
+from git_knotless.storage.records import REF, REPO, RefRecord, RepoRecord, prefix_of
 from git_knotless.storage.refname import blocker_of
 from git_knotless.storage.store import Record, RecordStore
 from git_knotless.storage.url import RepoUrl, without_git
+from git_knotless.value import value
 
 # What one repository may hold: more is a host that makes refs up. So many are some 60 MB here.
 MAX_REFS = 100_000
@@ -26,7 +26,7 @@ class UnreadableRepository(KnotlessError):
     """A repository that this version, or anyone, cannot read."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Snapshot:
     """A repository as it was read. `refs` holds deleted ones too; `hidden` are names left out,
     each since a shorter one stands in its way."""
@@ -57,13 +57,16 @@ class Snapshot:
         return ref.name if ref and ref.target and ref.name not in self.hidden else None
 
 
-def find_repository(store: RecordStore, url: RepoUrl) -> RepoRecord:
-    """The repository's record under `url`'s name, or under that name without its `.git`."""
+def record_named(store: RecordStore, url: RepoUrl) -> RepoRecord | None:
+    """The repository's record under `url`'s name, or under that name without its `.git`.
+
+    What no record has may have been renamed: `lookup` goes on from there.
+    """
     for candidate in filter(None, (url, without_git(url))):
         record = store.get(REPO, candidate.name)
         if record is not None:
             return _readable(record, candidate)
-    raise NoSuchRepository(f"{url}: no such repository")
+    return None
 
 
 def _readable(record: Record, url: RepoUrl) -> RepoRecord:
@@ -71,19 +74,20 @@ def _readable(record: Record, url: RepoUrl) -> RepoRecord:
         repo = RepoRecord.from_record(record)
     except BadRecord as error:
         raise UnreadableRepository(f"{url}: {error.message}") from error
+    check_format(repo, url)
+    return repo
+
+
+def check_format(repo: RepoRecord, url: RepoUrl) -> None:
     if repo.object_format not in _FORMATS:
         raise UnreadableRepository(
             f"{url}: its objects are named by {repo.object_format}, which this version cannot read",
             hint="pip install --upgrade git-knotless",
         )
-    return repo
 
 
-def read_snapshot(store: RecordStore, url: RepoUrl) -> Snapshot:
-    """The repo record first, then the refs: a ref that moves in between is newer, never older."""
-    began = time.time()
-    repo = find_repository(store, url)
-    taken = began + store.clock_offset()
+def snapshot_of(repo: RepoRecord, taken: float, store: RecordStore, url: RepoUrl) -> Snapshot:
+    """The repo record came first, at `taken`: a ref that moves since is newer, never older."""
     refs = read_refs(store, repo.key, url)
     return Snapshot(repo, refs, hidden_among(refs), taken)
 

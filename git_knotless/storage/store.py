@@ -5,15 +5,20 @@ implementation (`public.py`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from git_knotless.atproto.syntax import Did, Rkey
+from git_knotless.errors import KnotlessError
+from git_knotless.value import value
 
 Action = Literal["create", "update", "delete"]
 
 
-@dataclass(frozen=True, slots=True)
+class AccountMoved(KnotlessError):
+    """The account is at another host than what was read was read from: nothing was written."""
+
+
+@value
 class BlobRef:
     """A blob as a record names it. `mime` is what the host made of it, not what was declared."""
 
@@ -31,15 +36,16 @@ class BlobBody(Protocol):
     def chunks(self) -> Iterator[bytes]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Record:
     """One record: its key and its value, as JSON gave it (`{"$bytes": …}`, `{"$link": …}`)."""
 
     rkey: Rkey
     value: dict[str, Any]
+    cid: str | None = None  # of this version of it, where one alone is read and the host says
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Write:
     """One write of a batch. `value` is absent for a delete."""
 
@@ -49,7 +55,7 @@ class Write:
     value: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostFacts:
     """What a host says of itself."""
 
@@ -71,7 +77,10 @@ class RecordStore(Protocol):
         ...
 
     def apply(self, writes: Sequence[Write]) -> Sequence[str]:
-        """All of `writes` or none, in one commit; the results' `$type`s, in their order."""
+        """All of `writes` or none, in one commit; the results' `$type`s, in their order.
+
+        Raises `AccountMoved`, once, where they may rest on what another host said.
+        """
         ...
 
     def upload(self, body: BlobBody) -> BlobRef: ...

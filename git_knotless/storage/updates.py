@@ -6,7 +6,6 @@ tags, leases and rules are all judged here, in git's own words.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from git_knotless.storage.records import RefRecord
 from git_knotless.storage.refname import BRANCHES, TAGS, blocker_of, is_ref_name
 from git_knotless.storage.rules import History, refusal, rule_of
 from git_knotless.storage.snapshot import Snapshot
+from git_knotless.value import value
 
 
 class Lease(Enum):
@@ -22,7 +22,7 @@ class Lease(Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Update:
     """One ref as the user wants it. `new` None deletes it.
 
@@ -35,7 +35,7 @@ class Update:
     lease: str | Lease | None = Lease.NONE
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """What became of one update: `error` in git's own words, None where it landed."""
 
@@ -43,7 +43,7 @@ class Outcome:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Move:
     """An update that may go ahead, and the ref as it was read; None: it has no record yet."""
 
@@ -88,7 +88,7 @@ def judge(
     return [move for move in moves if move.name not in blocked], outcomes
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Judgement:
     snapshot: Snapshot
     there: Mapping[str, str]

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
 from git_knotless.atproto.errors import BadAnswer, PayloadTooLarge
+from git_knotless.errors import KnotlessError
+from git_knotless.storage.packrecord import PACK_MIME
 from git_knotless.storage.progress import Meter, Progress
-from git_knotless.storage.records import PACK_MIME
 from git_knotless.storage.spool import Slice, Spool
 from git_knotless.storage.store import BlobBody, BlobRef
 from git_knotless.storage.transfers import Transfers
@@ -19,6 +20,10 @@ _LEAST_LIMIT = 64 * 1024
 _MOST_CUTS = 4
 
 Upload = Callable[[BlobBody], BlobRef]
+
+
+class BlobsLost(KnotlessError):
+    """The host does not keep a blob until the record that names it comes."""
 
 
 class Uploads:

@@ -5,7 +5,6 @@ can be an option, a path or a second address.
 """
 
 import re
-from dataclasses import dataclass
 
 from git_knotless.atproto.syntax import (
     Did,
@@ -18,6 +17,7 @@ from git_knotless.atproto.syntax import (
     parse_identifier,
 )
 from git_knotless.errors import KnotlessError
+from git_knotless.value import value
 
 SCHEME = "knotless://"
 MAX_NAME = 100  # bytes, of a repository's name
@@ -37,7 +37,7 @@ class BadName(KnotlessError):
     """A name that we do not give to a repository."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RepoUrl:
     authority: Did | Handle
     name: Rkey

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scripts._bench import counts, history, large, speed
+from scripts._bench import counts, embedded, history, large, speed, startup
 from scripts._bench.lab import Lab, lab
 from scripts._bench.machine import GIT, Failed, Machine
 from scripts._bench.programs import Programs, installed
@@ -29,6 +29,8 @@ _SECTIONS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     **speed.SECTIONS,
     **counts.SECTIONS,
     **large.SECTIONS,
+    **embedded.SECTIONS,
+    **startup.SECTIONS,
 }
 _BLOB_LIMIT = {"memory": 100 * MIB}  # bytes; elsewhere the reference PDS's own, 5 MiB
 
@@ -38,7 +40,7 @@ def main() -> None:
     options = _parse(sys.argv[1:])
     sizes = QUICK if options.quick else Sizes()
     if options.runs:
-        sizes = replace(sizes, runs=options.runs)
+        sizes = replace(sizes, runs=options.runs, starts=options.runs)
     try:
         document = _measure(options, sizes)
     except (Failed, subprocess.CalledProcessError, OSError) as error:
@@ -55,7 +57,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(_SECTIONS)} (all)")
     add("--repo", type=Path, metavar="PATH", help="a real repository instead of a synthetic one")
-    add("--runs", type=_count, metavar="N", help="timed runs of each contestant (5)")
+    add("--runs", type=_count, metavar="N", help="timed runs of each contestant (5; startup: 15)")
     add("--quick", action="store_true", help="everything small: only the counts say anything")
     add("--json", action="store_true", help="print one document with every run, and no table")
     options = parser.parse_args(argv)

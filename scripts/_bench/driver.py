@@ -16,10 +16,11 @@ from git_knotless.context import Context
 from git_knotless.storage.batches import Stamp
 from git_knotless.storage.creation import create
 from git_knotless.storage.git import Git
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.packs_out import OutgoingPack
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.push import push
-from git_knotless.storage.records import PACK, REF, PackRecord, RefRecord, prefix_of
+from git_knotless.storage.records import PACK, REF, RefRecord, prefix_of
 from git_knotless.storage.store import BlobBody, BlobRef, Write
 from git_knotless.storage.updates import Update
 from git_knotless.storage.url import parse_target

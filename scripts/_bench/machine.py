@@ -18,7 +18,7 @@ _CONFIG = """\
 \tdefaultBranch = main
 [user]
 \tname = Bench
-\temail = bench@example.com
+\temail = bench@bench.invalid
 [gc]
 \tauto = 0
 [maintenance]

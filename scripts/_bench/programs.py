@@ -94,7 +94,7 @@ def _environment(place: Path, made_from: str, install: Callable[[Path], None]) -
 def _install_wheel(place: Path) -> None:
     wheels = place / "wheel"
     _pip(place, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT))
-    _pip(place, "install", *map(str, wheels.glob("*.whl")))
+    _pip(place, "install", *(f"{wheel}[server]" for wheel in wheels.glob("*.whl")))
 
 
 def _install_beside(place: Path) -> None:

@@ -18,7 +18,7 @@ from scripts._bench.machine import GIT, Failed
 from scripts._bench.programs import ROOT
 
 _READY_WITHIN = 60.0  # seconds
-_PASSWORD = "correct horse battery staple"
+PASSWORD = "correct horse battery staple"
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows loopback
 _LIGHTTPD = """\
 server.document-root = "{root}"
@@ -51,8 +51,8 @@ class Network:
         self._domain: str = described["pds"][0]["domain"]
 
     def account(self, stem: str) -> Account:
-        account = Account(f"{stem}{self._domain}", _PASSWORD)
-        body = {"handle": account.handle, "password": _PASSWORD, "email": f"{stem}@example.com"}
+        account = Account(f"{stem}{self._domain}", PASSWORD)
+        body = {"handle": account.handle, "password": PASSWORD, "email": f"{stem}@example.com"}
         ask(f"{self.pds}/xrpc/com.atproto.server.createAccount", body)
         return account
 
@@ -84,7 +84,7 @@ def network(folder: Path, *, blob_limit: int | None = None) -> Iterator[Network]
     limit = [] if blob_limit is None else ["--blob-limit", str(blob_limit)]
     command = [str(ROOT / "scripts/testnet"), "--json", "--pds", "1", "--dir", str(folder), *limit]
     with serving([sys.executable, *command], stdout=subprocess.PIPE) as process:
-        yield Network(json.loads(_first_line(process)))
+        yield Network(json.loads(first_line(process)))
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def proxy(network: Network) -> Iterator[str]:
     """The URL of a proxy that counts what the account's host and the directory are asked."""
     command = [sys.executable, "-m", "scripts._bench.proxy", network.plc, network.pds]
     with serving(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
-        yield _first_line(process).strip()
+        yield first_line(process).strip()
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def s3(moto_server: Path, root: Path) -> Iterator[dict[str, str]]:
         yield {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "us-east-1", **keys}
 
 
-def _first_line(process: subprocess.Popen[str]) -> str:
+def first_line(process: subprocess.Popen[str]) -> str:
     line = process.stdout.readline() if process.stdout else ""
     if not line:
         raise RuntimeError(f"{process.args!r} did not start")

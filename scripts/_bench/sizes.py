@@ -9,6 +9,7 @@ MIB = 1 << 20
 class Sizes:
     commits: int = 2_000  # of the synthetic history
     runs: int = 5  # timed, of each contestant, after one that is not
+    starts: int = 15  # likewise, of a command that does nothing else
     pushes: int = 1_000  # small ones, one commit each
     repositories: int = 200  # others in the account
     packs_between: int = 120  # more than one page of a listing
@@ -16,12 +17,16 @@ class Sizes:
     refs: int = 5_000
     packs: int = 10_000
     file: int = 100 * MIB
+    batches: int = 1_000  # small ones, for the sandbox
+    records: int = 100_000  # of the account whose records it proves
+    proofs: int = 500
 
 
 # Everything once, small: whether it runs, and the counts. Its times say nothing.
 QUICK = Sizes(
     commits=60,
     runs=1,
+    starts=1,
     pushes=25,
     repositories=5,
     packs_between=5,
@@ -29,4 +34,7 @@ QUICK = Sizes(
     refs=250,
     packs=210,
     file=6 * MIB,
+    batches=20,
+    records=500,
+    proofs=20,
 )

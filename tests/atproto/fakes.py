@@ -8,6 +8,9 @@ from typing import Any
 
 import httpx
 
+from git_knotless.atproto.credentials import Bearer
+from git_knotless.atproto.errors import AuthRefused
+from git_knotless.atproto.hosts import origin_of
 from git_knotless.atproto.xrpc import Client
 
 DID = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
@@ -95,15 +98,16 @@ class Token:
 
     number: int = 1
     renewals: int = 0
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
     renewable: bool = True
 
-    def headers(self, method: str, url: str, /) -> Mapping[str, str]:
-        self.asked.append((method, url))
-        return {"Authorization": f"Bearer {self.number}"}
+    def credential(self, url: str, /) -> httpx.Auth:
+        self.asked.append(url)
+        return Bearer(origin_of(url), str(self.number))
 
-    def renewed(self, sent: Mapping[str, str], /) -> bool:
-        assert sent == {"Authorization": f"Bearer {self.number}"}
+    def renewed(self, sent: httpx.Auth, refusal: AuthRefused, /) -> bool:
+        assert isinstance(sent, Bearer)
+        assert sent.token == str(self.number)
         self.renewals += 1
         self.number += self.renewable
         return self.renewable

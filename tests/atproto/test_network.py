@@ -25,13 +25,15 @@ from git_knotless.atproto.errors import (
     XrpcError,
 )
 from git_knotless.atproto.identity import Identity, Resolver
-from git_knotless.atproto.password import LoginRefused, SessionAuth, login_with_password, logout
+from git_knotless.atproto.oauth import NoOAuth, begin
+from git_knotless.atproto.password import LoginRefused, login_with_password, logout
+from git_knotless.atproto.session_auth import SessionAuth
 from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did, Rkey, is_tid
 from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import LoginNeeded
 from tests.atproto.fakes import jwt
-from tests.network import PASSWORD, Account, Network
+from tests.network import PASSWORD, Account, Network, run_sandbox
 
 COLLECTION = "dev.knotless.ref"
 MIME = "application/x-git-pack"
@@ -261,3 +263,10 @@ def test_a_deleted_account(
         repo.apply_writes(client, alice.pds, auth.did, [create("k")], auth=auth)
     with pytest.raises(LoginRefused):
         login_with_password(client, identity, PASSWORD)
+
+
+@pytest.mark.parametrize("network", [run_sandbox], indirect=True, ids=["sandbox"])
+def test_a_host_without_oauth_says_so(client: Client, identity: Identity) -> None:
+    with pytest.raises(NoOAuth, match="takes app passwords only") as caught:
+        begin(client, identity, "atproto", redirect_port=None)
+    assert caught.value.hint == f"git knotless login {identity.handle} --password-stdin"

@@ -43,7 +43,7 @@ def test_get_record() -> None:
     host = Script([json_answer(stored("k.1"))])
     with client_for(host) as client:
         found = repo.get_record(client, PDS, ME, COLLECTION, Rkey("k.1"))
-    assert found == repo.StoredRecord(Rkey("k.1"), {"a": 1})
+    assert found == repo.StoredRecord(Rkey("k.1"), {"a": 1}, CID)
     assert dict(host.requests[0].url.params) == {
         "repo": DID,
         "collection": COLLECTION,

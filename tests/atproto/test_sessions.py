@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,19 @@ from git_knotless.errors import LoginNeeded
 from tests.atproto.fakes import DID, PDS
 
 ALICE = Session(Did(DID), Handle("alice.test"), PDS, "access", "refresh")
+OAUTH = Session(
+    Did("did:plc:ragtjsm2j2vknwkz3zp4oxrd"),
+    Handle("bob.test"),
+    PDS,
+    "access",
+    "refresh",
+    kind="oauth",
+    expires_at="2026-01-02T03:04:05.678Z",
+    issuer="https://auth.example.com",
+    client_id="http://localhost?scope=atproto",
+    scope="atproto",
+    dpop_key={"kty": "EC", "d": "secret"},
+)
 WEB = Session(Did("did:web:localhost%3A8000"), None, "http://localhost:8000", "a", "r")
 
 
@@ -41,10 +55,10 @@ def mode(path: Path) -> int:
 
 
 def test_what_is_saved_is_loaded(store: SessionStore, directory: Path) -> None:
-    for session in (ALICE, WEB):
+    for session in (ALICE, OAUTH, WEB):
         store.save(session)
         assert SessionStore(directory).load(session.did) == session
-    assert store.all() == [ALICE, WEB]
+    assert store.all() == [ALICE, OAUTH, WEB]
     assert store.load(Did("did:web:bob.example.com")) is None
 
 
@@ -64,12 +78,15 @@ def test_nobody_else_reads_them(store: SessionStore, directory: Path, path: Path
     assert (mode(directory), mode(path)) == (0o700, 0o600)
 
 
-def test_what_others_could_read_is_mended(store: SessionStore, directory: Path, path: Path) -> None:
+def test_what_others_could_read_is_mended_with_a_word(directory: Path, path: Path) -> None:
+    told: list[str] = []
+    store = SessionStore(directory, told.append)
     store.save(ALICE)
     path.chmod(0o644)
     directory.chmod(0o755)
-    assert store.load(ALICE.did) == ALICE
+    assert store.load(ALICE.did) == store.load(ALICE.did) == ALICE
     assert mode(path) == 0o600
+    assert told == [f"{path} could be read by others on this machine; no longer"]
     store.save(ALICE)
     assert mode(directory) == 0o700
 
@@ -128,6 +145,86 @@ def test_a_damaged_session_says_what_to_do(
     with pytest.raises(BadSession, match=re.escape(f"{path} is damaged")) as caught:
         store.load(ALICE.did)
     assert caught.value.hint == f"git knotless login {DID}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"issuer": None},
+        {"issuer": "http://auth.example.com"},
+        {"issuer": 7},
+        {"client_id": None},
+        {"scope": None},
+        {"scope": ["atproto"]},
+        {"dpop_key": None},
+        {"dpop_key": "x"},
+        {"expires_at": 7},
+        {"expires_at": True},
+        {"expires_at": "soon"},
+    ],
+)
+def test_a_damaged_oauth_session(
+    store: SessionStore, directory: Path, change: dict[str, Any]
+) -> None:
+    store.save(OAUTH)
+    path = directory / f"{OAUTH.did.replace(':', '_')}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(DamagedSession, match="is damaged"):
+        store.load(OAUTH.did)
+
+
+def test_a_session_that_has_ended_holds_no_secret(store: SessionStore, directory: Path) -> None:
+    ended = replace(OAUTH, access="", refresh="", dpop_key=None)
+    assert ended.ended
+    assert not OAUTH.ended
+    store.save(ended)
+    assert store.load(OAUTH.did) == ended
+
+
+def test_a_file_of_before_oauth_is_read(store: SessionStore, directory: Path, path: Path) -> None:
+    old = {
+        "version": 1,
+        "kind": "password",
+        "did": DID,
+        "handle": "alice.test",
+        "pds": PDS,
+        "access": "access",
+        "refresh": "refresh",
+    }
+    directory.mkdir(parents=True, mode=0o700)
+    path.write_text(json.dumps(old))
+    assert store.load(ALICE.did) == ALICE
+
+
+def test_the_account_that_was_chosen(store: SessionStore, directory: Path) -> None:
+    assert store.chosen() is None
+    store.choose(ALICE.did)
+    store.save(ALICE)
+    store.save(WEB)
+    assert SessionStore(directory).chosen() == ALICE.did
+    store.choose(WEB.did)
+    assert store.chosen() == WEB.did
+    store.delete(ALICE.did)
+    assert store.chosen() == WEB.did
+    store.delete(WEB.did)
+    assert store.chosen() is None, "it went with its session"
+
+
+@pytest.mark.parametrize("text", [b"", b"alice.test", b"\xff", b"did:plc:x", b"did:plc:" * 5000])
+def test_a_choice_that_is_none(store: SessionStore, directory: Path, text: bytes) -> None:
+    store.choose(ALICE.did)
+    (directory.parent / "account").write_bytes(text)
+    assert store.chosen() is None
+
+
+def test_whether_a_session_could_be_saved(store: SessionStore, directory: Path) -> None:
+    store.check_writable(ALICE.did)
+    assert [each.suffix for each in directory.iterdir()] == [".lock"]
+    (directory.parent / "file").write_text("")
+    with pytest.raises(BadSession, match="cannot be written"):
+        SessionStore(directory.parent / "file" / "sessions").check_writable(ALICE.did)
+    with pytest.raises(BadSession, match="cannot be written"):
+        SessionStore(directory.parent / "file" / "sessions").choose(ALICE.did)
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, 100])
@@ -229,6 +326,7 @@ def test_a_session_that_cannot_be_read(store: SessionStore, path: Path) -> None:
 def test_tokens_are_not_shown_by_accident() -> None:
     assert "access" not in repr(ALICE).replace("access=", "")
     assert "refresh" not in repr(ALICE)
+    assert "secret" not in repr(OAUTH)
 
 
 def test_one_process_at_a_time_holds_the_lock(store: SessionStore, directory: Path) -> None:

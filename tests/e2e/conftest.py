@@ -31,8 +31,8 @@ class Person:
     def git(self, *args: str, **options: Any) -> Result:
         return self.machine.git(*args, **options)
 
-    def create(self, name: str = "work", *args: str) -> str:
-        self.git("knotless", "create", f"{self.handle}/{name}", *args)
+    def create(self, name: str = "work", **options: str) -> str:
+        self.machine.create(self.url(name), **options)
         return self.url(name)
 
     def published(self, name: str = "work", *, commits: int = 3) -> Path:
@@ -64,7 +64,7 @@ def person(account: Callable[..., Account], machine: Callable[[], GitEnv]) -> Ca
 
     def make(stem: str = "user", **options: Any) -> Person:
         made = Person(account(stem, **options), machine())
-        made.machine.login(made.account)
+        made.machine.log_in(made.account)
         return made
 
     return make

@@ -29,13 +29,14 @@ def said(result: Result, *words: str) -> None:
 
 @pytest.fixture
 def between(
-    alice: Person, network: Network, machine: Callable[[], GitEnv]
+    account: Callable[..., Account], network: Network, machine: Callable[[], GitEnv]
 ) -> Iterator[tuple[Person, Proxy]]:
     """alice, who reaches her PDS through a proxy alone, with a repository pushed there."""
-    with proxy(network, alice.account) as made:
-        person = Person(alice.account, machine())
+    alice = account("alice")
+    with proxy(network, alice) as made:
+        person = Person(alice, machine())
         person.machine.env |= made.environment()
-        person.machine.login(person.account)
+        person.machine.log_in(person.account)
         person.published()
         yield person, made
 
@@ -123,15 +124,15 @@ def failing(exchange: Exchange) -> None:
     exchange.answer(Answer.json(502, {"error": "UpstreamFailure"}))
 
 
-@pytest.mark.parametrize("act", [html, not_found, failing, Exchange.cut])
 @pytest.mark.parametrize("nsid", ["repo.getRecord", "repo.listRecords"])
 def test_a_host_that_answers_with_something_else(
-    between: tuple[Person, Proxy], bob: GitEnv, act: Callable[[Exchange], None], nsid: str
+    between: tuple[Person, Proxy], bob: GitEnv, nsid: str
 ) -> None:
     person, host = between
-    host.on(nsid, act)
-    said(fresh(bob, host).git("clone", person.url(), "c", code=128), "localhost")
-    assert not (bob.root / "c").exists()
+    for act in (html, not_found, failing, Exchange.cut):
+        host.on(nsid, act)
+        said(fresh(bob, host).git("clone", person.url(), "c", code=128), "localhost")
+        assert not (bob.root / "c").exists(), act.__name__
     host.well()
     bob.git("clone", person.url(), "c")
 
@@ -160,20 +161,18 @@ def too_long(exchange: Exchange) -> None:
     exchange.answer(Answer(200, answer.body + b"more", answer.headers))
 
 
-@pytest.mark.parametrize("act", [wrong_bytes, other_blob, too_short, cut_short, too_long])
-def test_a_host_that_serves_a_wrong_blob(
-    between: tuple[Person, Proxy], bob: GitEnv, act: Callable[[Exchange], None]
-) -> None:
+def test_a_host_that_serves_a_wrong_blob(between: tuple[Person, Proxy], bob: GitEnv) -> None:
     person, host = between
     work = person.machine.root / "work"
     person.machine.commit(work, "large", bytes(i * i % 251 for i in range(1 << 18)) + b"y" * 99)
     person.machine.commit(work, "random", random.Random(3).randbytes(3 << 20))
     person.git("push", cwd=work)
-    host.on("sync.getBlob", act)
     clone = bob.root / "c"
     fresh(bob, host).git("init", "-q", str(clone))
-    said(bob.git("fetch", person.url(), "main", cwd=clone, code=128))
-    assert list((clone / ".git/objects/pack").iterdir()) == []
+    for act in (wrong_bytes, other_blob, too_short, cut_short, too_long):
+        host.on("sync.getBlob", act)
+        said(bob.git("fetch", person.url(), "main", cwd=clone, code=128))
+        assert list((clone / ".git/objects/pack").iterdir()) == [], act.__name__
     host.well()
     bob.git("fetch", person.url(), "main", cwd=clone)
     bob.git("fsck", cwd=clone)
@@ -190,7 +189,7 @@ def test_a_session_that_was_ended(alice: Person) -> None:
     refused = alice.git("push", cwd=work, code=None)
     assert refused.code in (1, 128)
     assert f"hint: git knotless login {alice.handle}" in refused.err
-    alice.machine.login(alice.account)
+    alice.machine.log_in(alice.account)
     alice.git("push", cwd=work)
 
 

@@ -1,11 +1,13 @@
 """git push, fetch, clone, ls-remote and pull: what comes back is what went in, to the bit."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import CLAIM, PACK, REF, REPO, Person
 from tests.gitenv import GitEnv
+from tests.network import Account
 
 
 def same(machine: GitEnv, one: Path, other: Path) -> None:
@@ -15,8 +17,13 @@ def same(machine: GitEnv, one: Path, other: Path) -> None:
         machine.git("fsck", "--strict", "--no-dangling", cwd=path)
 
 
-def test_push_and_clone(alice: Person) -> None:
-    work = alice.published()
+def test_push_and_clone(account: Callable[..., Account], machine: Callable[[], GitEnv]) -> None:
+    """All of it by its commands."""
+    alice = Person(account("alice"), machine())
+    alice.machine.login(alice.account)
+    work = alice.machine.repository(commits=3)
+    alice.git("knotless", "create", cwd=work)
+    alice.git("push", "-u", "origin", "main", cwd=work)
     clone = alice.clone(alice.url())
     assert alice.machine.oid(clone) == alice.machine.oid(work)
     assert alice.git("status", "--porcelain", cwd=clone).out == ""
@@ -93,7 +100,7 @@ def test_ls_remote_outside_any_repository(alice: Person, bob: GitEnv) -> None:
 def test_a_clone_of_an_empty_repository_has_its_default_branch(
     alice: Person, protocol: str
 ) -> None:
-    url = alice.create("empty", "--default-branch", "trunk")
+    url = alice.create("empty", default_branch="trunk")
     path = alice.machine.root / "clone"
     alice.git("-c", f"protocol.version={protocol}", "clone", url, str(path))
     expected = {"0": "refs/heads/main\n", "2": "refs/heads/trunk\n"}[protocol]

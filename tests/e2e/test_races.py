@@ -24,7 +24,7 @@ def test_pushers_to_one_branch(alice: Person, pushers: int) -> None:
     work = alice.published()
     clones = [alice.clone(alice.url(), f"clone{n}") for n in range(pushers)]
     accepted: set[str] = set()
-    for round_ in range(3):
+    for round_ in range(2):
         for n, clone in enumerate(clones):
             alice.git("pull", "-q", "--rebase", cwd=clone)
             alice.machine.commit(clone, f"file-{n}-{round_}", message=f"{n} {round_}")
@@ -88,7 +88,7 @@ def test_settings_rewritten_while_others_push(alice: Person) -> None:
     with ThreadPoolExecutor(1) as pool:
         edits = pool.submit(rewrite)
         try:
-            for n in range(6):
+            for n in range(4):
                 alice.machine.commit(work, f"file-{n}")
                 alice.git("push", cwd=work, timeout=120)
         finally:

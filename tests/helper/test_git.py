@@ -1,6 +1,7 @@
 """What git itself makes of the conversation."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -72,15 +73,19 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    binary = tmp_path / "bin" / "git-remote-local"
+    return _place(tmp_path)
+
+
+def _place(path: Path) -> Place:
+    binary = path / "bin" / "git-remote-local"
     binary.parent.mkdir()
     binary.write_text(f'#!/bin/sh\nexec {sys.executable} {SCRIPT} "$@"\n')
     binary.chmod(0o755)
-    (tmp_path / ".gitconfig").write_text(
+    (path / ".gitconfig").write_text(
         "[user]\n\tname = A\n\temail = a@example.org\n[init]\n\tdefaultBranch = other\n"
         "[advice]\n\tdetachedHead = false\n"
     )
-    place = Place(tmp_path)
+    place = Place(path)
     place.fine("init", "-q", "--bare", "-b", "trunk", "there")
     place.fine("init", "-q", "-b", "trunk", "mine")
     place.fine("remote", "add", "origin", place.url, cwd="mine")
@@ -88,8 +93,18 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def filled(place: Place) -> Place:
-    """One commit on trunk, one on dev, and an annotated tag."""
+def filled(place: Place, pushed: Place) -> Place:
+    """One commit on trunk and dev, and an annotated tag."""
+    for name in ("mine", "there"):
+        shutil.copytree(pushed.path / name, place.path / name, dirs_exist_ok=True)
+    place.fine("remote", "set-url", "origin", place.url, cwd="mine")
+    return place
+
+
+@pytest.fixture(scope="session")
+def pushed(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """What `filled` has copies of: to make one takes longer than most of the tests."""
+    place = _place(tmp_path_factory.mktemp("pushed"))
     place.commit("mine", "one")
     place.fine("tag", "-am", "the first", "v1", cwd="mine")
     place.fine("branch", "dev", cwd="mine")

@@ -27,8 +27,8 @@ def alice(account: Accounts) -> Account:
 def mine(machine: Machines, alice: Account) -> GitEnv:
     """Alice's machine, logged in, with the repository `hello` whose default branch is trunk."""
     mine = machine()
-    mine.login(alice)
-    mine.git("knotless", "create", "hello", "--default-branch", "trunk")
+    mine.log_in(alice)
+    mine.create(url_of(alice), default_branch="trunk")
     return mine
 
 
@@ -192,7 +192,9 @@ def test_a_remote_stays_with_the_account_that_it_led_to(
     assert fetched.err.splitlines()[-1].endswith("git config --unset remote.origin.knotlessdid")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_push_that_is_interrupted_leaves_nothing(
     mine: GitEnv, alice: Account, signum: signal.Signals
 ) -> None:

@@ -5,6 +5,7 @@ import importlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from git_knotless.atproto.errors import AccountNotHere, AtprotoError
+from git_knotless.atproto.sessions import Session
 from git_knotless.atproto.syntax import Did, Handle, Rkey
 from git_knotless.errors import KnotlessError
+from git_knotless.porcelain.accounts import account_json
 from git_knotless.porcelain.output import print_error
 from git_knotless.porcelain.views import place_json, repository_json, snapshot_json
 from git_knotless.storage.records import RefRecord, RepoRecord
@@ -24,7 +27,7 @@ from git_knotless.storage.url import RepoUrl
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/json.md").read_text()
 BLOCKS = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
-REPOSITORY, REFS, PLACE, ACCOUNT, ERROR = BLOCKS
+REPOSITORY, REFS, PLACE, ACCOUNT, COMMITS_AS, LOGOUT, ERROR = BLOCKS
 
 DID = Did("did:plc:ewvi7nxzyoun6zhxrhs64oiz")
 URL = RepoUrl(Handle("alice.test"), Rkey("notes"))
@@ -33,6 +36,10 @@ LEAST = {"key": "3mbg7vmqyzc2k", "epoch": 1, "createdAt": "2026-01-02T03:04:05.6
 
 def record(**fields: Any) -> RepoRecord:
     return RepoRecord.from_record(Record(Rkey("notes"), LEAST | fields))
+
+
+def place() -> dict[str, str]:
+    return {"uri": f"at://{DID}/dev.knotless.repo/notes", "key": LEAST["key"]}
 
 
 def shape(value: Any) -> Any:
@@ -50,6 +57,9 @@ def test_a_repository_is_what_the_page_shows() -> None:
         archived=True,
         collaborators=[DID],
         rules=[{"branch": "main"}],
+        forkOf=place(),
+        transfer=place(),
+        transferredFrom=place(),
         gateway="https://x.example",
         url="knotless://bank.test/x",
     )
@@ -61,7 +71,8 @@ def test_every_key_is_there_whatever_the_record_lacks() -> None:
     shown = repository_json(URL, DID, record())
     assert list(shown) == list(REPOSITORY)
     assert shown["updatedAt"] == shown["createdAt"] == LEAST["createdAt"]
-    empty = {"description": "", "archived": False, "collaborators": [], "rules": []}
+    empty: dict[str, Any] = {"description": "", "archived": False, "collaborators": []}
+    empty |= {"rules": [], "forkOf": None, "transfer": None, "transferredFrom": None}
     assert {key: shown[key] for key in empty} == empty
     assert shown["defaultBranch"] == "main"
 
@@ -94,6 +105,17 @@ def test_refs_come_last_and_by_name() -> None:
     assert list(shown) == [*REPOSITORY, *REFS]
     assert shape(shown["refs"]) == shape(REFS["refs"])
     assert [ref["name"] for ref in shown["refs"]] == ["refs/heads/main", "refs/tags/v1"]
+
+
+def test_an_account_is_what_the_page_shows() -> None:
+    session = Session(DID, Handle("alice.test"), "https://pds.example", "access", "refresh")
+    assert list(account_json(session, None)) == list(ACCOUNT)
+    granted = "repo:dev.knotless.ref atproto repo?collection=b.c.d&collection=a.b.c"
+    oauth = replace(session, kind="oauth", scope=granted, expires_at=ACCOUNT["expiresAt"])
+    shown = account_json(oauth, DID)
+    assert shape(shown) == shape(ACCOUNT)
+    assert shown["scopes"] == ["atproto", "repo:a.b.c", "repo:b.c.d", "repo:dev.knotless.ref"]
+    assert (shown["inUse"], account_json(oauth, None)["inUse"]) == (True, False)
 
 
 # --- the names of errors: those of every module that a command can come to import

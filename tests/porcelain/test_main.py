@@ -114,7 +114,8 @@ def test_every_command_has_help_with_an_example(
 def test_what_gh_calls_otherwise_is_there_and_not_shown() -> None:
     hidden = {" ".join(path) for path, each in COMMANDS.items() if each.hidden}
     assert hidden >= {"repo view", "repo ls", "repo create", "repo clone"}
-    assert {"auth login", "auth logout", "auth status"} <= {" ".join(path) for path in COMMANDS}
+    auth = {" ".join(path) for path in COMMANDS if path[0] == "auth"}
+    assert auth == {"auth login", "auth logout", "auth status", "auth switch"}
     assert get_command(app).commands["auth"].hidden  # type: ignore[attr-defined]  # it is a group
 
 
@@ -161,6 +162,12 @@ WRONG = [
     (["login"], "missing argument 'HANDLE'", "git knotless login -h"),
     (["nonsense"], "no such command 'nonsense'", "git knotless -h"),
     (["whoami", "--nonsense"], "no such option: --nonsense", "git knotless whoami -h"),
+    (["login", "a.test", "--no-browser", "--password-stdin"],
+     "--no-browser and --password-stdin do not go together: a password takes no browser",
+     "git knotless login -h"),
+    (["login", "a.test", "--password", "x"],
+     "no such option: --password (Possible options: --password-stdin)", "git knotless login -h"),
+    (["auth", "token"], "no such command 'token'", "git knotless auth -h"),
     (["repo", "show", "a.test/b", "c"], "got unexpected extra argument(s) (c)",
      "git knotless repo show -h"),
     (["repo", "edit", "a.test/b", "--history", "odd"],
@@ -295,12 +302,15 @@ def test_a_bad_setting_is_told_by_its_name(
     assert json.loads(capsys.readouterr().err)["message"].startswith("KNOTLESS_LOG: 'loud'")
 
 
-def test_a_password_needs_somebody_or_something_to_give_it() -> None:
-    done = command("login", "alice.test", stdin=subprocess.DEVNULL, capture_output=True)
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [
-        "error: no password given, and no terminal to ask on",
-        "hint: git knotless login alice.test --password-stdin, or set KNOTLESS_PASSWORD",
+def test_a_browser_that_is_not_there_is_told_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """No host can be reached here, and none is asked."""
+    monkeypatch.setenv("KNOTLESS_BROWSER", f"'{tmp_path}/no browser' --new-window")
+    assert run(monkeypatch, "login", "alice.test") == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: KNOTLESS_BROWSER or knotless.browser names no command: '{tmp_path}/no browser'",
+        "hint: set it to one that there is, or log in with --no-browser",
     ]
 
 

@@ -128,7 +128,8 @@ def test_the_environment_of_a_shell_and_of_a_program_are_the_same(one: Machine) 
     who = ["knotless", "whoami", "--json", "--account"]
     for account in network["accounts"]:
         shown = json.loads(one.git(*who, account["handle"], env=variables).out)
-        assert shown == {key: account[key] for key in ("handle", "did", "pds")}
+        for key in ("handle", "did", "pds"):
+            assert shown[key] == account[key]
     assert network["accounts"][1]["pds"] == network["pds"][1]["url"]
 
 
@@ -235,16 +236,23 @@ def test_what_it_does_not_become_is_refused(one: Machine) -> None:
     assert not runs(one.folder)
 
 
-@pytest.mark.parametrize("handle", ["alice.example.org", "x.y.test", "admin.test"])
-def test_an_account_that_cannot_be_is_one_line(handle: str, one: Machine) -> None:
-    done = one.sandbox("start", "--account", handle, code=1)
-    assert done.err.startswith("error: the sandbox did not start: ")
-    assert len(done.err.splitlines()) == 1
-    assert not runs(one.folder)
+def test_an_account_that_cannot_be_is_one_line(one: Machine) -> None:
+    for handle in ("alice.example.org", "x.y.test", "admin.test"):
+        done = one.sandbox("start", "--account", handle, code=1)
+        assert done.err.startswith("error: the sandbox did not start: ")
+        assert len(done.err.splitlines()) == 1
+        assert not runs(one.folder)
     one.begin()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "signum",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("begun", [False, True], ids=["at once", "once its server is there"])
 def test_a_start_that_is_interrupted_leaves_no_process(
     signum: int, begun: bool, one: Machine
@@ -279,7 +287,12 @@ def test_a_start_that_is_killed_leaves_nothing_that_is_not_found_again(one: Mach
 
 
 @pytest.mark.parametrize(
-    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+    ("signum", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        (signal.SIGKILL, -9),
+    ],
 )
 def test_in_the_foreground_it_ends_with_its_command(signum: int, code: int, one: Machine) -> None:
     with one.start("git-knotless", "sandbox", "start", "--foreground", "--json") as process:
@@ -327,6 +340,14 @@ def test_a_folder_of_something_else_is_left_alone(one: Machine) -> None:
     (one.root / "empty").mkdir()
     one.sandbox("start", "--dir", "empty")
     one.sandbox("reset", "--yes", "--dir", "empty")
+
+
+def test_a_file_is_no_folder(one: Machine) -> None:
+    (one.root / "file").write_text("mine\n")
+    for place in ("file", "file/within"):
+        refused = one.sandbox("start", "--dir", place, code=1)
+        assert refused.err == f"error: {one.root / place} is, or is in, a file\n"
+    assert (one.root / "file").read_text() == "mine\n"
 
 
 def test_nothing_of_the_current_directory_is_run(one: Machine) -> None:

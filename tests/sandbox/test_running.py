@@ -1,15 +1,19 @@
 """What a sandbox is beside its answers: starting, ending, being killed, and its switches."""
 
 import gzip
+import os
 import re
+import shutil
 import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,7 +26,17 @@ from git_knotless.atproto.commit import Commit, verify_proof
 from git_knotless.atproto.dag_cbor import cid_of, cid_text, encode
 from git_knotless.atproto.keys import Curve, PrivateKey, signing_key
 from git_knotless.atproto.syntax import Did, Nsid, Rkey
-from tests.network import Host, Network, connect, ready, run_sandbox, start_sandbox, write
+from tests.network import (
+    ENVIRONMENT,
+    Host,
+    Network,
+    XrpcFailure,
+    connect,
+    ready,
+    run_sandbox,
+    start_sandbox,
+    write,
+)
 from tests.sandbox.conversation import MISSING
 
 NOTE = "com.example.note"
@@ -85,6 +99,102 @@ def test_only_loopback_is_listened_on(sandbox: Network) -> None:
     port = int(sandbox.hosts[0].url.rpartition(":")[2])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((address, port), timeout=5)
+
+
+def test_ports_are_kept(tmp_path: Path) -> None:
+    """Those of more hosts follow, where the first were asked for."""
+    base = _free_ports(3)
+    options = ("--json", "--dir", str(tmp_path), "--port", str(base))
+    for hosts in (1, 2):
+        with start_sandbox(*options, "--pds", str(hosts)) as process:
+            described = ready(process)
+    urls = [described["plc"], *(pds["url"] for pds in described["pds"])]
+    assert urls == [f"http://localhost:{base + at}" for at in range(3)]
+    with start_sandbox(*options[:3], "--port", "2000", stderr=subprocess.PIPE) as other:
+        assert other.stderr is not None
+        assert other.wait(20) == 1
+        assert other.stderr.read() == (
+            f"sandbox: this sandbox keeps its ports, and its directory's is {base}:"
+            " for others start one in another folder\n"
+        )
+
+
+def _free_ports(count: int) -> int:
+    """The first of some that follow each other."""
+    for base in range(20_000, 30_000, count):
+        with ExitStack() as stack, suppress(OSError):
+            for port in range(base, base + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return base
+    raise AssertionError("no free ports")
+
+
+def test_nobody_is_there_to_hear_that_it_is_ready(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "git_knotless.sandbox", "--dir", tmp_path],
+        stdin=subprocess.DEVNULL,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        timeout=60,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "sandbox: cannot say that it is ready: Broken pipe\n",
+    )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs to mount a file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_is_full(small_disk: Path) -> None:
+    """Is said; what landed is there, and there is more once there is room."""
+    (rest := small_disk / "rest").write_bytes(bytes(400_000))
+    with run_sandbox(data=small_disk / "data", pds=1) as network:
+        alice, landed = network.account(), 0
+        refused = None
+        while refused is None:
+            body = batch(alice.did, write("create", NOTE, f"k{landed}", {"text": "x" * 5_000}))
+            answer = alice.host.send("POST", APPLY, auth=alice.auth, json=body)
+            landed += answer.status_code == 200
+            refused = answer if answer.status_code != 200 else None
+        expected = {
+            "error": "InternalServerError",
+            "message": "no space left on the sandbox's disk",
+        }
+        assert (refused.status_code, refused.json()) == (500, expected)
+        with pytest.raises(XrpcFailure, match="500 InternalServerError: no space left"):
+            alice.upload(bytes(900_000), "text/plain")
+        assert len(alice.records(NOTE)) == landed > 10
+        rest.unlink()
+        alice.create(NOTE, "more", {})
+    with run_sandbox(data=small_disk / "data", pds=1) as network:
+        assert len(replace(alice, host=network.hosts[0]).records(NOTE)) == landed + 1
+
+
+def test_a_disk_that_was_full_before(small_disk: Path) -> None:
+    (small_disk / "rest").write_bytes(bytes((1 << 20) - 20_000))
+    with start_sandbox("--dir", str(small_disk / "data"), stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.wait(20) == 1
+        said, place = process.stderr.read(), small_disk / "data" / "sandbox.sqlite"
+        # Which of the two depends on which of its files it is.
+        wordings = ("database or disk is full", "disk I/O error")
+        assert said in [f"sandbox: {place}: {words}\n" for words in wordings]
 
 
 def test_killed_while_it_writes(tmp_path: Path) -> None:

@@ -7,12 +7,19 @@ hosts do.
 
 import base64
 import hashlib
+import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from git_knotless.atproto.errors import BlobNotFound, HostUnreachable, PayloadTooLarge, ServerFault
+from git_knotless.atproto.errors import (
+    BlobNotFound,
+    HostUnreachable,
+    InvalidSwap,
+    PayloadTooLarge,
+    ServerFault,
+)
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.storage.listing import Page, everything, under
 from git_knotless.storage.store import BlobBody, BlobRef, HostFacts, Record, Write
@@ -56,7 +63,7 @@ class Account:
             raise HostUnreachable("down")
         with self.lock:
             value = self.records.get(collection, {}).get(rkey)
-        return None if value is None else Record(rkey, value)
+        return None if value is None else Record(rkey, value, version(value))
 
     def list(
         self, collection: str, prefix: str, *, newest_first: bool = False
@@ -118,6 +125,20 @@ class Account:
             values[write.rkey] = write.value
         return action
 
+    def put(
+        self, collection: str, rkey: Rkey, value: Mapping[str, Any], *, replaces: str | None
+    ) -> None:
+        write = Write("update", collection, rkey, dict(value))
+        self.requests.append("put")
+        self.before([write])
+        with self.lock:
+            values = self.records.setdefault(collection, {})
+            there = version(values[rkey]) if rkey in values else None
+            if there != replaces:
+                raise refusal(InvalidSwap, 400, "InvalidSwap")
+            values[rkey] = dict(value)
+        self.after([write])
+
     def upload(self, body: BlobBody) -> BlobRef:
         self.requests.append("upload")
         if self.blob_limit is not None and body.size > self.blob_limit:
@@ -142,6 +163,11 @@ class Account:
 
     def clock_offset(self) -> float:
         return self.offset
+
+
+def version(value: Mapping[str, Any]) -> str:
+    """Stands for the CID of a record: another for each value."""
+    return cid_of(json.dumps(value, sort_keys=True).encode())
 
 
 def sniffed(data: bytes) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.storage.git import Git
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.packs_out import OutgoingPack
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.records import PACK, PackRecord
+from git_knotless.storage.records import PACK
 from git_knotless.storage.store import Record, Write
 from tests.gitenv import DATE
 from tests.storage.account import Account

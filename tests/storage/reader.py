@@ -1,14 +1,16 @@
 """A repository that fetches the packs of an account, and looks at what it got."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from git_knotless.storage.git import Git
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.packs_in import Taken, take
-from git_knotless.storage.records import PACK, PackRecord
+from git_knotless.storage.records import PACK
 from git_knotless.storage.store import BlobRef
+from git_knotless.value import replace
 from tests.gitenv import GitEnv
 from tests.storage.account import Account
 from tests.storage.packs import KEY, SILENT, publish

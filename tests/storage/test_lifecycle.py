@@ -6,11 +6,12 @@ import pytest
 
 from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault
 from git_knotless.atproto.syntax import Rkey
-from git_knotless.storage import creation, deletion, outcome
+from git_knotless.storage import creation, outcome, remains
+from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, BadBranch, UnsafeHost, create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
-from git_knotless.storage.records import CLAIM, REF, REPO, RefRecord, RepoRecord, epoch_rkey
+from git_knotless.storage.records import CLAIM, REF, REPO, RefRecord, RepoRecord
 from git_knotless.storage.repositories import Repository, repositories
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write
@@ -108,7 +109,7 @@ def test_a_create_that_is_interrupted_leaves_nothing(host: Account, cut: int) ->
 def test_a_delete_goes_on_after_a_fault(
     monkeypatch: pytest.MonkeyPatch, host: Account, repository: Repository, trouble: Exception
 ) -> None:
-    monkeypatch.setattr(deletion, "_PAUSE", 0.001)
+    monkeypatch.setattr(remains, "_PAUSE", 0.001)
     _some_refs(host, repository.record(), 3)
     left = [0]
 
@@ -237,7 +238,7 @@ def test_one_that_was_cut_is_finished_with_the_next_of_its_name(
         delete(repository)
     host.after = lambda writes: None
     create(host, URL)
-    delete(repository)
+    delete(Repository(URL, host, writable=True))
     assert not any(host.records.values())
 
 

@@ -21,9 +21,11 @@ from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
 from git_knotless.storage.git import Git
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.push import push
-from git_knotless.storage.records import PACK, REF, REPO, PackRecord, RefRecord
+from git_knotless.storage.records import PACK, REF, REPO, RefRecord
+from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
 from git_knotless.storage.store import Record, Write
@@ -312,6 +314,26 @@ def test_deleted_meanwhile(alice: Pusher, host: Account) -> None:
     assert not any(host.records.values())
 
 
+def test_renamed_meanwhile(alice: Pusher, host: Account) -> None:
+    """What is pushed lands under the new name, and nothing of the old is left but a redirect."""
+    host.before = once(lambda: rename(Repository(URL, host, writable=True), "b"), host)
+    assert alice.push(f"main:{MAIN}") == {MAIN: None}
+    assert alice.repository.url.name == "b"
+    (ref,) = host.records[REF].values()
+    assert ref["repo"] == host.records[REPO]["b"]["key"]
+
+
+def test_renamed_and_its_name_taken_meanwhile(alice: Pusher, host: Account) -> None:
+    def meanwhile() -> None:
+        rename(Repository(URL, host, writable=True), "b")
+        create(host, URL)
+
+    host.before = once(meanwhile, host)
+    with pytest.raises(KnotlessError, match="another repository"):
+        alice.push(f"main:{MAIN}")
+    assert host.records.get(REF, {}) == {}
+
+
 def test_deleted_and_made_again_meanwhile(alice: Pusher, host: Account) -> None:
     def meanwhile() -> None:
         delete(alice.repository)
@@ -320,7 +342,7 @@ def test_deleted_and_made_again_meanwhile(alice: Pusher, host: Account) -> None:
     host.before = once(meanwhile, host)
     with pytest.raises(KnotlessError, match="another repository"):
         alice.push(f"main:{MAIN}")
-    assert alice.live() == {}
+    assert Repository(URL, host, writable=True).snapshot().live == {}
 
 
 def test_archived(alice: Pusher, host: Account) -> None:

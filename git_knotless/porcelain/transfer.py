@@ -1,0 +1,149 @@
+"""`git knotless repo transfer` and `repo accept`: a repository goes to another account."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from git_knotless.porcelain.options import (
+    Account,
+    Json,
+    Owner,
+    Repo,
+    bare,
+    open_context,
+    open_own,
+    set_url_hint,
+    target,
+)
+
+if TYPE_CHECKING:
+    from git_knotless.atproto.syntax import Did, Handle
+    from git_knotless.context import Context
+    from git_knotless.storage.accepting import Accepted
+    from git_knotless.storage.progress import Progress
+    from git_knotless.storage.repositories import Repository as OpenRepository
+    from git_knotless.storage.store import RecordStore
+
+
+def transfer(
+    to: Annotated[
+        str | None,
+        typer.Argument(metavar="TO", help="The account, or account/name for another name."),
+    ] = None,
+    *,
+    repository: Repo = None,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Take the offer back, as long as it stands.")
+    ] = False,
+    account: Owner = None,
+    json: Json = False,
+) -> None:
+    """Offer a repository to another account. It stays with you until they accept it.
+
+    \b
+    Examples:
+      git knotless repo transfer bob.example
+      git knotless repo transfer -R alice.example/notes bob.example/field-notes
+      git knotless repo transfer --withdraw
+    """
+    from git_knotless.porcelain.output import WrongUsage, print_json, printable, say
+    from git_knotless.porcelain.views import repository_json
+    from git_knotless.storage import offers
+
+    if (to is None) is not withdraw:
+        raise WrongUsage("to whom it is offered has to be said, or --withdraw, and not both")
+    with open_context(account) as context:
+        own = open_own(context, repository, "repo transfer -R", account)
+        if to is None:
+            repo, said = offers.withdraw(own), f"{own.url} is not offered to anyone any more"
+        else:
+            did, called, name = _recipient(context, to)
+            repo = offers.offer(own, did, name)
+            said = f"offered {own.url} to {called}"
+    if json:
+        print_json(repository_json(own.url, own.store.did, repo))
+        return
+    print(printable(said))
+    if to is not None:
+        say(f"hint: they accept it: git knotless repo accept {own.url}")
+
+
+def accept(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The one offered, as handle/name too.")],
+    *,
+    name: Annotated[
+        str | None, typer.Option(metavar="NEW", help="What to call it; else what was offered.")
+    ] = None,
+    account: Account = None,
+    json: Json = False,
+) -> None:
+    """Accept a repository that was offered to you, and print its new URL.
+
+    It comes with its history, and whoever knows its old URL is led to the new one. One that was
+    interrupted goes on where it was.
+
+    \b
+    Example:
+      git knotless repo accept alice.example/notes
+    """
+    from git_knotless.porcelain.output import print_json, printable, say
+    from git_knotless.porcelain.views import repository_json
+    from git_knotless.storage.accepting import accept as accept_repository
+
+    with open_context(account) as context:
+        source = context.open(str(target(url)))
+        store, owner = own_account(context)
+        done = accept_repository(
+            source,
+            store,
+            owner,
+            name=name,
+            directory=context.settings.cache_dir / "copying",
+            progress=progress(),
+        )
+    if json:
+        print_json(repository_json(done.url, store.did, done.repo))
+    else:
+        print(printable(str(done.url)))
+    _tell(source, done)
+    if hint := set_url_hint(str(source.asked), done.url):
+        say(f"hint: {hint}")
+
+
+def own_account(context: "Context") -> "tuple[RecordStore, Did | Handle]":
+    """The account that commands act as, to write to, and what its URLs call it."""
+    identity = context.identify(context.account().did, write=True)
+    return context.store(identity, write=True), identity.handle or identity.did
+
+
+def progress() -> "Progress":
+    """Of what takes long, on a terminal."""
+    import sys
+
+    from git_knotless.storage.progress import TextProgress
+
+    return TextProgress(sys.stderr, enabled=sys.stderr.isatty())
+
+
+def _recipient(context: "Context", to: str) -> "tuple[Did, str, str | None]":
+    """The account, which there must be, what it is called, and the name that was said."""
+    from git_knotless.atproto.syntax import parse_identifier
+
+    if "/" in to:
+        place = target(to)
+        who, name = place.authority, place.name
+    else:
+        who, name = parse_identifier(bare(to)), None
+    identity = context.identify(who, write=True)
+    return identity.did, identity.name, name
+
+
+def _tell(source: "OpenRepository", done: "Accepted") -> None:
+    from git_knotless.porcelain.output import warn
+    from git_knotless.storage.brief import brief
+
+    if done.withdrawn:
+        warn(f"the offer was taken back just then: {source.asked} does not lead to {done.url}")
+    if done.late:
+        late = ", ".join(brief(done.late))
+        warn(f"pushed to the old place after it was copied, and still there alone: {late}")
