@@ -29,10 +29,21 @@ class BadSetting(KnotlessError):
 
 
 @value
+class Password:
+    """One, and whose: `owner` is None where nobody is named beside it."""
+
+    text: str
+    owner: Did | Handle | None
+
+    def __repr__(self) -> str:
+        return f"Password({self.owner!r})"
+
+
+@value
 class Settings:
     config_dir: Path
     cache_dir: Path
-    password: str | None = None
+    password: Password | None = None
     account: Did | Handle | None = None
     plc_url: str = _PLC_DIRECTORY
     handle_resolvers: tuple[str, ...] = ()
@@ -116,9 +127,10 @@ TABLE = (
         "KNOTLESS_PASSWORD",
         None,
         "",
-        "An app password: `git knotless login` takes it instead of opening a browser. With "
-        "`KNOTLESS_ACCOUNT` it logs that account in wherever a login is needed and none is stored "
-        "that still holds.",
+        "An app password: `git knotless login` takes it instead of opening a browser. It is of "
+        "the account that the variable `KNOTLESS_ACCOUNT` names, if that is set, and then logs "
+        "it in wherever its login is needed and none is stored that still holds. It is sent for "
+        "no other account, whatever `--account` or git config name.",
         _last(str),
     ),
     Setting(
@@ -192,6 +204,10 @@ def load(env: Mapping[str, str], git_config: bytes) -> Settings:
     entries = _entries(git_config)
     values = {setting.field: _value(setting, env, entries) for setting in TABLE}
     found = {name: value for name, value in values.items() if value is not None}
+    if text := found.get("password"):
+        # Not of whom git config names: a repository's own could have it sent to any host.
+        owner = found["account"] if env.get("KNOTLESS_ACCOUNT") else None
+        found["password"] = Password(text, owner)
     return Settings(**{**_default_dirs(found), **found})
 
 
@@ -229,6 +245,17 @@ def _configured(setting: Setting, entries: Sequence[_Entry]) -> list[str]:
         if entry.key == key and (entry.scope in _USERS_SCOPES or not setting.users_only):
             values = [*values, entry.value] if entry.value else []
     return values
+
+
+SANDBOX_CONFIG, SANDBOX_LOCK = "config", "sandbox.lock"  # both are in every sandbox's folder
+
+
+def sandbox_dir() -> Path:
+    """The sandbox that is the user's own: of their data, since a cache may be emptied while it
+    runs."""
+    import platformdirs
+
+    return platformdirs.user_data_path(APP, appauthor=False) / "sandbox"
 
 
 # Nothing is found there and nothing can be put there, whoever we are.

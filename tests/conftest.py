@@ -11,6 +11,8 @@ that runs `git knotless` or a remote of ours `machine`:
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ import pytest
 from tests.gitenv import GitEnv
 from tests.leftovers import leftovers
 from tests.network import Account, Network, run_sandbox, run_testnet
+
+Run = Callable[..., AbstractContextManager[Network]]
+Start = Callable[[Run], Network]
 
 _LEFT = pytest.StashKey[list[str]]()
 
@@ -34,6 +39,18 @@ hypothesis.settings.register_profile("knotless", deadline=None)
 hypothesis.settings.load_profile("knotless")
 
 
+@pytest.fixture(scope="session")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts each kind of network once, for whoever takes it first, and keeps it to the end."""
+    with ExitStack() as stack:
+
+        @cache
+        def started(run: Run) -> Network:
+            return stack.enter_context(run(data=tmp_path_factory.mktemp("network")))
+
+        yield started
+
+
 @pytest.fixture(
     scope="session",
     params=[
@@ -41,13 +58,10 @@ hypothesis.settings.load_profile("knotless")
         pytest.param(run_testnet, id="testnet", marks=pytest.mark.testnet),
     ],
 )
-def network(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Network]:
+def network(request: pytest.FixtureRequest, networks: Start) -> Network:
     """Two hosts, shared by the tests of a session (with xdist: of a worker). Each param is a
     context manager that is given an empty folder for its data."""
-    with request.param(data=tmp_path_factory.mktemp("network")) as started:
-        yield started
+    return networks(request.param)
 
 
 @pytest.fixture

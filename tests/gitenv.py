@@ -6,7 +6,8 @@ import shutil
 import signal
 import subprocess
 import sysconfig
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,20 @@ from git_knotless.atproto.syntax import parse_handle
 from git_knotless.context import Context
 from git_knotless.storage.creation import create
 from git_knotless.storage.url import parse_target
+from tests.forked import COMMANDS, HELPER, run_forked
 from tests.leftovers import MARK
 from tests.network import Account, Network
 
 GIT = Path(shutil.which("git") or "git")
 DATE = "1767323045 +0000"  # 2026-01-02T03:04:05Z
+PUSH_MAIN = b"""\
+capabilities
+option progress false
+option verbosity 1
+list for-push
+push refs/heads/main:refs/heads/main
+
+"""
 # No push claims an address there for an account; tests/e2e/test_emails.py has those that do.
 CONFIG = """\
 [init]
@@ -122,16 +132,29 @@ class GitEnv:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         with self.start(*command, cwd=cwd, env=env) as process:
             out, err = process.communicate(data, timeout)
-        texts = (text.decode(errors="backslashreplace") for text in (out, err))
-        result = Result(process.returncode, *texts)
-        told = f"{' '.join(command)}: {result.code}\n{result.out}{result.err}"
-        assert code is None or result.code == code, told
-        assert "Traceback (most recent call last)" not in result.err, told
-        assert "Warning: " not in result.err, told  # Python's, such as a ResourceWarning
-        return result
+        return _checked(command, code, process.returncode, out, err)
 
     def git(self, *args: str, **options: Unpack[RunOptions]) -> Result:
+        """One of our commands is run as tests/forked.py says; beside other threads, which may hold
+        what a fork would wait for, as a program of its own."""
+        if args[0] == "knotless" and threading.current_thread() is threading.main_thread():
+            return self._knotless(*args[1:], **options)
         return self.run(str(GIT), *args, **options)
+
+    def _knotless(
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        code: int | None = 0,
+        stdin: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60,
+    ) -> Result:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        variables = {**self.env, **(env or {})}
+        where = cwd or self.root
+        ended = run_forked(COMMANDS, args, cwd=where, env=variables, stdin=data, timeout=timeout)
+        return _checked(("git", "knotless", *args), code, *ended)
 
     def login(self, account: Account) -> Result:
         return self.git(
@@ -156,6 +179,23 @@ class GitEnv:
             parsed = parse_target(url)
             identity = context.identify(parsed.authority, write=True)
             create(context.store(identity, write=True), parsed, **options)
+
+    def push_main(self, repository: Path) -> None:
+        """As `git push -u origin main`, for a test of something else: what git says to the helper
+        and does afterwards, and the helper as tests/forked.py says."""
+        url = self.git("remote", "get-url", "--push", "origin", cwd=repository).out.strip()
+        ended = run_forked(
+            HELPER,
+            ("origin", url),
+            cwd=repository,
+            env={**self.env, "GIT_DIR": str(repository / ".git")},
+            stdin=PUSH_MAIN,
+            timeout=60,
+        )
+        pushed = _checked(("git", "push", "origin", "main"), 0, *ended)
+        assert "ok refs/heads/main\n" in pushed.out, pushed
+        self.git("update-ref", "refs/remotes/origin/main", "main", cwd=repository)
+        self.git("branch", "--quiet", "--set-upstream-to=origin/main", "main", cwd=repository)
 
     def repository(self, name: str = "work", *, commits: int = 1, bare: bool = False) -> Path:
         """A repository in `root` with a chain of small commits on main, checked out."""
@@ -190,6 +230,18 @@ class GitEnv:
         """Every ref, by its full name."""
         listed = self.git("for-each-ref", "--format=%(refname) %(objectname)", cwd=repository).out
         return dict(line.split(" ") for line in listed.splitlines())
+
+
+def _checked(
+    command: Sequence[str], expected: int | None, code: int, out: bytes, err: bytes
+) -> Result:
+    texts = (text.decode(errors="backslashreplace") for text in (out, err))
+    result = Result(code, *texts)
+    told = f"{' '.join(command)}: {code}\n{result.out}{result.err}"
+    assert expected is None or code == expected, told
+    assert "Traceback (most recent call last)" not in result.err, told
+    assert "Warning: " not in result.err, told  # Python's, such as a ResourceWarning
+    return result
 
 
 def history(commits: int, branch: str = "main") -> str:

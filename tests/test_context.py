@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from git_knotless.atproto.identity import Identity
-from git_knotless.atproto.sessions import Session
+from git_knotless.atproto.session import Session
 from git_knotless.atproto.syntax import Did, Handle
-from git_knotless.context import AmbiguousAccount, Context
+from git_knotless.context import Context
 from git_knotless.errors import LoginNeeded
+from git_knotless.logins import AmbiguousAccount
 from git_knotless.settings import Settings
 
 ALICE, BOB = Did("did:plc:" + "a" * 24), Did("did:plc:" + "b" * 24)

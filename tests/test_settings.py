@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from git_knotless import settings
-from git_knotless.settings import BadSetting, Settings, load
+from git_knotless.atproto.syntax import Handle
+from git_knotless.settings import BadSetting, Password, Settings, load
 
 ROOT = Path(__file__).parents[1]
 DIRS = {"KNOTLESS_CONFIG_DIR": "/c", "KNOTLESS_CACHE_DIR": "/k"}
@@ -161,8 +162,18 @@ def test_no_config_breaks_it(raw: bytes) -> None:
 
 def test_the_password_is_not_shown() -> None:
     found = load({**DIRS, "KNOTLESS_PASSWORD": "s3cret"}, b"")
-    assert found.password == "s3cret"
-    assert "s3cret" not in repr(found)
+    assert found.password == Password("s3cret", None)
+    assert "s3cret" not in repr(found) + repr(found.password)
+
+
+def test_a_password_is_of_the_account_beside_it_and_of_no_other() -> None:
+    entries = config(("local", "knotless.account", "bob.test"))
+    env = {**DIRS, "KNOTLESS_PASSWORD": "s3cret"}
+    found = load(env, entries)
+    assert (found.account, found.password) == ("bob.test", Password("s3cret", None))
+    found = load({**env, "KNOTLESS_ACCOUNT": "alice.test"}, entries)
+    assert found.password == Password("s3cret", Handle("alice.test"))
+    assert load({**DIRS, "KNOTLESS_ACCOUNT": "alice.test"}, entries).password is None
 
 
 def test_each_setting_has_its_field_its_row_and_a_key_of_our_section() -> None:

@@ -23,6 +23,7 @@ SOURCES = [*MODULES, *TESTS, *sorted((ROOT / "scripts").rglob("*.py"))]
 LAYERS = (
     {"helper", "porcelain"},
     {"context"},
+    {"logins"},
     {"settings"},
     {"sandbox", "storage"},
     {"atproto"},

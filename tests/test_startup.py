@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from git_knotless.atproto.sessions import Session, SessionStore
+from git_knotless.atproto.session import Session
+from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did
 from git_knotless.storage.records import REPO, RefRecord
 from tests.gitenv import GitEnv

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from git_knotless.atproto.errors import AtprotoError, BadAnswer, refusal
+from git_knotless.atproto.redaction import without_secrets, without_tokens
 from git_knotless.atproto.transport import Answer, http_date
 
 DOCUMENT_LIMIT = 256 * 1024  # a DID document holds a few keys, names and services
@@ -106,7 +107,9 @@ def _error_of(answer: Answer) -> tuple[str, str]:
         value = decode_object(answer.read(ERROR_LIMIT), answer.host)
         name, text = value.get("error"), value.get("message", value.get("error_description"))
         if isinstance(name, str):
-            return printable(name), printable(text) if isinstance(text, str) else ""
+            said = (name, text if isinstance(text, str) else "")
+            name, text = (printable(without_secrets(each, answer.request)) for each in said)
+            return name, text
     return "", ""
 
 
@@ -121,8 +124,8 @@ def one_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A host's words as part of a message."""
-    clean = one_line(text)
+    """A host's words as part of a message; no token is."""
+    clean = without_tokens(one_line(text))
     return clean if len(clean) <= _LONGEST_TEXT else clean[: _LONGEST_TEXT - 1] + "…"
 
 

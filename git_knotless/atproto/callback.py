@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from git_knotless.atproto.errors import AtprotoError
 
@@ -29,7 +29,11 @@ _PAGE = """\
 <p>{}</p>
 </html>
 """
-_DONE = "git-knotless has the answer. You can close this page and go back to the terminal."
+_DONE = (
+    "git-knotless has the answer. You can close this page and go back to the terminal, which says "
+    "whether it worked."
+)
+_DENIED = "The login was denied. You can close this page and go back to the terminal."
 _STATUS = {
     200: "OK",
     400: "Bad Request",
@@ -54,7 +58,7 @@ class _Refused(Exception):
         self.words = words
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Connection:
     socket: socket.socket
     ends: float
@@ -64,8 +68,9 @@ class _Connection:
 class Listener:
     """On `port` of this machine. It is closed by `wait`, or by whoever has opened it."""
 
-    def __init__(self, server: socket.socket) -> None:
+    def __init__(self, server: socket.socket, again: str | None) -> None:
         self.port: int = server.getsockname()[1]
+        self._again = again
         self._server = server
         self._open: list[_Connection] = []
         self._selector = selectors.DefaultSelector()
@@ -80,6 +85,8 @@ class Listener:
         try:
             while (left := ends - time.monotonic()) > 0:
                 for key, _ in self._selector.select(min(left, 1.0)):
+                    if key.data is not None and key.data not in self._open:
+                        continue  # dropped for one that has come in the same moment
                     query = self._serve(key.data, state)
                     if query is not None:
                         return query
@@ -88,7 +95,7 @@ class Listener:
             self.close()
         raise LoginTimedOut(
             f"the browser has brought no answer in {seconds / 60:.0f} minutes",
-            hint="git knotless login HANDLE",
+            hint=self._again,
         )
 
     def close(self) -> None:
@@ -104,11 +111,11 @@ class Listener:
         try:
             query = self._received(connection, state)
             if query is not None:
-                self._answer(connection, 200, _DONE)
+                self._answer(connection, 200, _DENIED if "error" in query else _DONE)
             return query
         except _Refused as refusal:
             self._answer(connection, refusal.status, refusal.words)
-        except OSError:
+        except (OSError, ValueError):  # whatever it is, it is this connection's alone
             self._drop(connection)
         return None
 
@@ -148,23 +155,28 @@ class Listener:
             self._drop(connection)
 
     def _drop(self, connection: _Connection) -> None:
+        if connection not in self._open:
+            return
         self._open.remove(connection)
         self._selector.unregister(connection.socket)
         connection.socket.close()
 
 
 @contextmanager
-def listen() -> Iterator[Listener]:
-    """On a port that nobody has, reached from this machine only."""
+def listen(again: str | None = None) -> Iterator[Listener]:
+    """On a port that nobody has, reached from this machine only.
+
+    `again` is the command that logs in where this cannot be listened on, or no answer comes.
+    """
     try:
         server = socket.create_server(("127.0.0.1", 0), backlog=_MOST_CONNECTIONS)
     except OSError as error:
         raise CannotListen(
             f"no port of this machine can be listened on: {error.strerror}",
-            hint="git knotless login HANDLE --no-browser",
+            hint=again,
         ) from error
     server.setblocking(False)
-    listener = Listener(server)
+    listener = Listener(server, again)
     try:
         yield listener
     finally:
@@ -180,11 +192,12 @@ def _answer_in(head: bytes, port: int, state: str) -> dict[str, str]:
         raise _Refused(400, "That is no request of a browser.")
     if f"host: 127.0.0.1:{port}" not in (each.lower().strip() for each in fields):
         raise _Refused(400, "That is another host's page.")
-    if urlsplit(target).path != PATH:
+    path, _, query = target.partition("?")
+    if path != PATH:
         raise _Refused(404, "There is no such page.")
     if method != "GET":
         raise _Refused(405, "That is not how a browser comes back.")
-    return _checked(urlsplit(target).query, state)
+    return _checked(query, state)
 
 
 def _checked(text: str, state: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 AtprotoError
   HostUnreachable       down, unknown to DNS, TLS refused, the connection dropped
   HostTimeout           no answer in time
+    NotAsked              nor before, so that nothing was sent
   BadAnswer             not what was asked for: HTML, not JSON, too large, of another shape
   CannotSend            what was to be sent is not what a request can carry
   TransferCancelled     our own Client was closed meanwhile
@@ -24,6 +25,7 @@ AtprotoError
     ServerFault           5xx
 LoginNeeded
   ScopeMissing          the login is not for that; another one may be
+NotRenewed            nothing was sent, since no token could be got to send it with
 """
 
 import math
@@ -44,6 +46,10 @@ class HostTimeout(AtprotoError):
     pass
 
 
+class NotAsked(HostTimeout):
+    pass
+
+
 class BadAnswer(AtprotoError):
     pass
 
@@ -58,6 +64,10 @@ class TransferCancelled(AtprotoError):
 
 class ScopeMissing(LoginNeeded):
     pass
+
+
+class NotRenewed(KnotlessError):
+    """No `AtprotoError`: what was to be sent has not been, and to try again would renew again."""
 
 
 class HandleNotFound(AtprotoError):

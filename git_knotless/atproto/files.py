@@ -1,17 +1,49 @@
-"""Small files of ours that are never seen half-written."""
+"""Small files of ours that are never seen half-written, and are read whatever else lies there."""
 
+import errno
 import os
+import stat
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # No write takes as long, and whoever was killed in the middle of one is not coming back.
 _LEFT_OVER_SECONDS = 3600.0
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
-    """Put `data` at `path` whole, readable by nobody else; `durable` is whatever happens then.
+def read_file(path: Path, limit: int, *, links: bool = True) -> bytes:
+    """What is in it, of at most `limit` bytes. Without `links`, `path` is none.
+
+    Raises OSError, also for what is no file: a pipe, which would never end, or a device.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags if links else flags | os.O_NOFOLLOW)
+    try:
+        kind = os.fstat(handle).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(kind):
+            raise OSError(errno.EINVAL, "Not a regular file")
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    finally:
+        os.close(handle)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return data
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put `data` at `path` whole, readable by nobody else, whatever happens then."""
+    with room_for(path, 0) as put:
+        put(data)
+
+
+@contextmanager
+def room_for(path: Path, size: int) -> Iterator[Callable[[bytes], None]]:
+    """Takes `size` bytes of the disk, and gives what replaces `path`, once, whole and to stay.
 
     For who holds a lock: it is written beside `path` under one name. Whatever a process that was
     killed leaves there, perhaps a secret, the next write overwrites and `discard` removes.
@@ -19,19 +51,29 @@ def replace_file(path: Path, data: bytes, *, durable: bool) -> None:
     new = _new(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(os.open(new, flags, 0o600), "wb") as file:
+        with open(os.open(new, flags, 0o600), "wb", buffering=0) as file:
             os.fchmod(file.fileno(), 0o600)
-            file.write(data)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        new.replace(path)
-    except BaseException:
+            if size:
+                _write(file.fileno(), bytes(size))
+
+            def put(data: bytes) -> None:
+                _write(file.fileno(), data)
+                new.replace(path)
+                _sync_directory(path.parent)
+
+            yield put
+    finally:
         with suppress(OSError):
-            new.unlink()
-        raise
-    if durable:
-        _sync_directory(path.parent)
+            new.unlink()  # unless it has become `path`
+
+
+def _write(handle: int, data: bytes) -> None:
+    """All that is in it, on the disk."""
+    at = 0
+    while at < len(data):
+        at += os.pwrite(handle, data[at:], at)
+    os.ftruncate(handle, len(data))
+    os.fsync(handle)
 
 
 def discard(path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from git_knotless.atproto.files import replace_cache
+from git_knotless.atproto.files import read_file, replace_cache
 from git_knotless.atproto.hosts import parse_origin
 from git_knotless.atproto.syntax import Did, Handle, parse_did, parse_handle
 from git_knotless.errors import KnotlessError
@@ -113,8 +113,7 @@ class IdentityCache:
         if self._path is None:
             return self._entries or {"handles": {}, "dids": {}}
         try:
-            with self._path.open("rb") as file:
-                value = json.loads(file.read(_LARGEST_FILE))
+            value = json.loads(read_file(self._path, _LARGEST_FILE))
         except (OSError, ValueError, RecursionError):
             value = None
         return {"handles": _entries(value, "handles"), "dids": _entries(value, "dids")}

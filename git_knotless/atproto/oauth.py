@@ -7,26 +7,25 @@ https://atproto.com/specs/oauth
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from git_knotless.atproto.answers import printable
-from git_knotless.atproto.credentials import Once
 from git_knotless.atproto.dpop import DpopKey, digest
-from git_knotless.atproto.errors import AtprotoError, AuthRefused, BadAnswer, XrpcError
+from git_knotless.atproto.errors import AtprotoError, BadAnswer, XrpcError
 from git_knotless.atproto.hosts import host_of
 from git_knotless.atproto.identity import Identity
 from git_knotless.atproto.oauth_metadata import (
     AuthorizationServer,
     NoOAuth,
     discover,
-    read_server,
 )
-from git_knotless.atproto.oauth_tokens import Tokens, credential, key_of, post, request_tokens
+from git_knotless.atproto.oauth_tokens import Tokens, post, request_tokens
 from git_knotless.atproto.password import LoginRefused
-from git_knotless.atproto.sessions import Session, SessionStore
+from git_knotless.atproto.session import Session
+from git_knotless.atproto.syntax import Did, is_did
 from git_knotless.atproto.xrpc import Client
 
 __all__ = ["Authorization", "BadRedirect", "LoginRefused", "NoOAuth", "WrongAccount", "begin"]
@@ -59,8 +58,15 @@ class Authorization:
     key: DpopKey = field(repr=False)
     verifier: str = field(repr=False)
 
-    def finish(self, client: Client, answer: Mapping[str, str] | str) -> Session:
-        """`answer` is the query that came back, or the whole address that has it.
+    def finish(
+        self,
+        client: Client,
+        answer: Mapping[str, str] | str,
+        *,
+        name_of: Callable[[Did], str] = str,
+    ) -> Session:
+        """`answer` is the query that came back, or the whole address that has it; `name_of` says
+        what another account is called, which approved it.
 
         Raises BadRedirect, LoginRefused or WrongAccount, and then nothing of the login is left.
         """
@@ -68,10 +74,7 @@ class Authorization:
         tokens = self._exchanged(client, self._code(query))
         if tokens.sub != self.identity.did:
             self._give_back(client, tokens)
-            raise WrongAccount(
-                f"{printable(tokens.sub)} approved the login; it was asked of {self.identity.name}",
-                hint=f"git knotless login {self.identity.name}",
-            )
+            raise self._wrong(tokens.sub, name_of(Did(tokens.sub)) if is_did(tokens.sub) else "")
         if "atproto" not in tokens.scope.split():
             self._give_back(client, tokens)
             raise LoginRefused(f"{self._host} lets {self.identity.name} in for nothing")
@@ -102,6 +105,14 @@ class Authorization:
         if not 0 < len(code) <= _LONGEST_CODE:
             raise BadRedirect(f"{self._host} answers with neither a code nor an error")
         return code
+
+    def _wrong(self, did: str, called: str) -> WrongAccount:
+        name = self.identity.name
+        who = did if called in ("", name) else called  # of the same name is one who has it now
+        return WrongAccount(
+            f"{printable(who)} approved the login; it was asked of {name}",
+            hint=f"sign out at {self._host} in that browser, then: git knotless login {name}",
+        )
 
     def _refused(self, error: str, description: str) -> LoginRefused:
         why = printable(description or error)
@@ -174,46 +185,6 @@ def client_id_for(scope: str) -> str:
     return f"http://localhost?{urlencode(query, quote_via=quote)}"
 
 
-def revoke(client: Client, store: SessionStore, session: Session) -> bool:
-    """Whether the host has ended the session; it is forgotten here in any case.
-
-    A host answers the same when it did nothing, so the token is tried afterwards. Raises
-    AtprotoError where the host could not be told.
-    """
-    try:
-        if session.ended:
-            return True
-        server, key = read_server(client, session.issuer or ""), key_of(session)
-        form = {"client_id": session.client_id or "", "token": session.refresh}
-        post(client, server.revoke, key, form)
-        return _is_dead(client, server, session)
-    finally:
-        store.delete(session.did)
-
-
-def _is_dead(client: Client, server: AuthorizationServer, session: Session) -> bool:
-    """An access token may have been dead before, and a refresh token may live on beside it."""
-    form = {
-        "grant_type": "refresh_token",
-        "refresh_token": session.refresh,
-        "client_id": session.client_id or "",
-    }
-    auth = Once(credential(client, session))
-    try:
-        client.get(session.pds, "com.atproto.server.getSession", auth=auth)
-    except AuthRefused:
-        pass
-    else:
-        return False
-    try:
-        post(client, server.token, key_of(session), form)
-    except XrpcError as error:
-        if error.name == "invalid_grant":
-            return True
-        raise
-    return False
-
-
 def _pushed(
     client: Client, server: AuthorizationServer, key: DpopKey, form: Mapping[str, str]
 ) -> str:
@@ -222,7 +193,7 @@ def _pushed(
     try:
         answer = post(client, server.push, key, form)
     except XrpcError as error:
-        if error.status != 400:
+        if error.status != 400 or type(error) is not XrpcError:  # others say what is wrong
             raise
         raise LoginRefused(
             f"{host} does not begin the login: {error.text or error.name}"

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from git_knotless.atproto.credentials import Once
 from git_knotless.atproto.dpop import Dpop, DpopKey, blame_clock
-from git_knotless.atproto.errors import BadAnswer, XrpcError
+from git_knotless.atproto.errors import AuthRefused, BadAnswer, XrpcError
 from git_knotless.atproto.hosts import host_of, origin_of
-from git_knotless.atproto.oauth_metadata import read_server
-from git_knotless.atproto.sessions import DamagedSession, Session, moment, token
+from git_knotless.atproto.oauth_metadata import AuthorizationServer, read_server
+from git_knotless.atproto.session import DamagedSession, Session, expiry, token
 from git_knotless.atproto.xrpc import Client
 
 _LONGEST_LIFE = 366 * 86_400  # seconds; no host lets a token live longer
@@ -37,13 +38,8 @@ def credential(client: Client, session: Session) -> Dpop:
 def refreshed(client: Client, session: Session) -> Session | None:
     """With new tokens; None where the host says that the session has ended."""
     server = read_server(client, session.issuer or "")
-    form = {
-        "grant_type": "refresh_token",
-        "refresh_token": session.refresh,
-        "client_id": session.client_id or "",
-    }
     try:
-        tokens = request_tokens(client, server.token, key_of(session), form)
+        tokens = request_tokens(client, server.token, key_of(session), _renewal(session))
     except XrpcError as error:
         if error.name == "invalid_grant":
             return None
@@ -57,6 +53,44 @@ def refreshed(client: Client, session: Session) -> Session | None:
         scope=tokens.scope,
         expires_at=tokens.expires_at,
     )
+
+
+def ended(client: Client, session: Session) -> bool:
+    """Whether the host has ended it, as it is asked to.
+
+    A host answers the same when it did nothing, so the token is tried afterwards. Raises
+    AtprotoError where the host could not be told.
+    """
+    server, key = read_server(client, session.issuer or ""), key_of(session)
+    form = {"client_id": session.client_id or "", "token": session.refresh}
+    post(client, server.revoke, key, form)
+    return _is_dead(client, server, session)
+
+
+def _is_dead(client: Client, server: AuthorizationServer, session: Session) -> bool:
+    """An access token may have been dead before, and a refresh token may live on beside it."""
+    auth = Once(credential(client, session))
+    try:
+        client.get(session.pds, "com.atproto.server.getSession", auth=auth)
+    except AuthRefused:
+        pass
+    else:
+        return False
+    try:
+        post(client, server.token, key_of(session), _renewal(session))
+    except XrpcError as error:
+        if error.name == "invalid_grant":
+            return True
+        raise
+    return False
+
+
+def _renewal(session: Session) -> dict[str, str]:
+    return {
+        "grant_type": "refresh_token",
+        "refresh_token": session.refresh,
+        "client_id": session.client_id or "",
+    }
 
 
 def key_of(session: Session) -> DpopKey:
@@ -100,7 +134,7 @@ def _read_tokens(answer: Mapping[str, Any], client: Client, issuer: str) -> Toke
 
 def _expiry(seconds: object, client: Client, issuer: str) -> str | None:
     if isinstance(seconds, int) and not isinstance(seconds, bool) and 0 < seconds <= _LONGEST_LIFE:
-        return moment(time.time() + (client.clock_offset(issuer) or 0.0) + seconds)
+        return expiry(time.time() + (client.clock_offset(issuer) or 0.0) + seconds)
     return None
 
 

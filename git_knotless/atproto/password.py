@@ -15,9 +15,12 @@ from git_knotless.atproto.credentials import Bearer, Once
 from git_knotless.atproto.errors import AtprotoError, AuthRefused, BadAnswer
 from git_knotless.atproto.hosts import host_of
 from git_knotless.atproto.identity import Identity
-from git_knotless.atproto.sessions import Session, SessionStore, moment, token
+from git_knotless.atproto.session import Session, expiry, token
 from git_knotless.atproto.syntax import Did
 from git_knotless.atproto.xrpc import Client
+
+# What hosts call it. A refusal without a name may be of something in between.
+_ENDED = frozenset({"ExpiredToken", "InvalidToken", "AuthenticationRequired"})
 
 
 class LoginRefused(AtprotoError):
@@ -44,16 +47,15 @@ def login_with_password(client: Client, identity: Identity, password: str) -> Se
     return Session(identity.did, identity.handle, identity.pds, access, refresh, expires_at=ends)
 
 
-def logout(client: Client, store: SessionStore, session: Session) -> None:
-    """Forgotten here in any case: raises AtprotoError where the host could not be told."""
+def ended(client: Client, session: Session) -> bool:
+    """Has the host end it. Raises AtprotoError where that could not be told."""
+    bearer = Once(Bearer(session.pds, session.refresh))
     try:
-        if not session.ended:
-            bearer = Once(Bearer(session.pds, session.refresh))
-            client.post(session.pds, "com.atproto.server.deleteSession", None, auth=bearer)
-    except AuthRefused:
-        pass  # it had ended already
-    finally:
-        store.delete(session.did)
+        client.post(session.pds, "com.atproto.server.deleteSession", None, auth=bearer)
+    except AuthRefused as error:
+        if error.name not in _ENDED:
+            raise
+    return True
 
 
 def credential(_client: Client, session: Session) -> Bearer:
@@ -65,8 +67,10 @@ def refreshed(client: Client, session: Session) -> Session | None:
     bearer = Once(Bearer(session.pds, session.refresh))
     try:
         answer = client.post(session.pds, "com.atproto.server.refreshSession", None, auth=bearer)
-    except AuthRefused:
-        return None
+    except AuthRefused as error:
+        if error.name in _ENDED:
+            return None
+        raise
     access, refresh = _tokens(answer, session.did, session.pds)
     return replace(session, access=access, refresh=refresh, expires_at=_expiry(access))
 
@@ -86,5 +90,5 @@ def _expiry(jwt: str) -> str | None:
         payload = jwt.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         ends = claims.get("exp")
-        return moment(ends) if isinstance(ends, int | float) else None
+        return expiry(ends) if isinstance(ends, int | float) else None
     return None

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from git_knotless.atproto.answers import PAGE_LIMIT, RECORD_LIMIT, printable
+from git_knotless.atproto.auth import Auth
+from git_knotless.atproto.blob_wire import BlobBody
 from git_knotless.atproto.errors import BadAnswer
 from git_knotless.atproto.hosts import host_of
 from git_knotless.atproto.syntax import AtUri, Cid, Did, InvalidSyntax, Rkey, is_cid, is_tid
 from git_knotless.atproto.transport import WRITE_ANSWER_SECONDS
-from git_knotless.atproto.xrpc import Auth, BlobBody, Client
+from git_knotless.atproto.xrpc import Client
 from git_knotless.value import value
 
 MOST_RECORDS = 100  # in one page

@@ -26,22 +26,27 @@ _FIRST_DELAY = 0.25
 
 
 class Patience:
-    """The tries of one request."""
+    """The tries of one request; a `hurried` one waits for no host that takes its time."""
 
     def __init__(
         self,
         pause: Callable[[float], None],
         notify: Callable[[str], None],
         window: float = READ_WINDOW,
+        *,
+        hurried: bool = False,
     ) -> None:
         self.pause = pause
         self.notify = notify
         self.window = window
+        self.hurried = hurried
         self.tries = TRIES
         self.started = self.tried = time.monotonic()  # `tried`: when the last try began
 
     def after(self, error: AtprotoError) -> None:
         """Wait for the next try, or raise `error` when there is none."""
+        if self.hurried and takes_time(error):
+            raise error
         self.tries -= 1
         delay = self._delay(error)
         if self.tries <= 0 or delay is None:
@@ -67,6 +72,13 @@ class Patience:
         if seconds > 2:
             self.notify(f"{host} asks us to wait {how_long(seconds)}")
         return seconds + random.uniform(0, 1)
+
+
+def takes_time(error: AtprotoError) -> bool:
+    """Whether the host keeps us waiting, or asks us to wait."""
+    if isinstance(error, ServerFault):
+        return error.retry_after is not None
+    return isinstance(error, HostTimeout | RateLimited)
 
 
 def _may_pass(error: AtprotoError) -> bool:

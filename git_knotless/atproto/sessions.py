@@ -5,81 +5,26 @@ They serve every kind of login. How a kind is used and renewed is a module of it
 their directory lies `account`, a file with the DID of the account that was chosen.
 """
 
-import json
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from git_knotless.atproto.files import discard, replace_cache, replace_file
-from git_knotless.atproto.hosts import parse_origin
-from git_knotless.atproto.syntax import (
-    Did,
-    Handle,
-    format_time,
-    parse_did,
-    parse_handle,
-    parse_time,
-)
-from git_knotless.errors import KnotlessError, LoginNeeded
+from git_knotless.atproto.files import discard, read_file, replace_cache, replace_file, room_for
+from git_knotless.atproto.session import BadSession, Session, damaged, decode, encode
+from git_knotless.atproto.syntax import Did, parse_did
+from git_knotless.errors import KnotlessError
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
-VERSION = 1
-KINDS = ("oauth", "password")
-# Another process holds the lock for three requests at most, each of whose answers may take 30 s
+# Another process holds the lock for four requests at most, each of whose answers may take 30 s
 # to begin.
-_LOCK_SECONDS = 100.0
+_LOCK_SECONDS = 130.0
 _LARGEST_CHOICE = 4096  # bytes: a DID has 2,048 at most
-
-
-class BadSession(KnotlessError):
-    """A session file that cannot be used."""
-
-
-class DamagedSession(BadSession, LoginNeeded):
-    """A session file that holds no session any more: another login replaces it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What one login gave; `kind` says how it is used and renewed.
-
-    Of one that has ended no secret is left. Fields that this version does not know are kept in
-    `extra`.
-    """
-
-    did: Did
-    handle: Handle | None
-    pds: str
-    access: str = field(repr=False)
-    refresh: str = field(repr=False)
-    kind: str = "password"
-    expires_at: str | None = None  # of `access`, by the host's clock, in RFC 3339
-    # Of OAuth: who gave it and to which client, what it allows, and the private JWK it is bound to.
-    issuer: str | None = None
-    client_id: str | None = None
-    scope: str | None = None
-    dpop_key: Mapping[str, Any] | None = field(default=None, repr=False)
-    version: int = VERSION
-    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def name(self) -> str:
-        """What to call the account when speaking to a person."""
-        return self.handle or self.did
-
-    @property
-    def ended(self) -> bool:
-        return not self.refresh
-
-    @property
-    def login_command(self) -> str:
-        return f"git knotless login {self.name}"
+_LARGEST_SESSION = 1024 * 1024  # bytes: a host's answer with tokens has 256 KiB at most
+_ROOM = 32 * 1024  # bytes: most sessions take 3 KiB
 
 
 class SessionStore:
@@ -97,17 +42,18 @@ class SessionStore:
     def load(self, did: Did) -> Session | None:
         """Raises BadSession for a file that cannot be used, DamagedSession where a login helps."""
         path = self._path(did)
+        _check_place(path)
         try:
-            data = path.read_bytes()
+            data = read_file(path, _LARGEST_SESSION, links=False)
             if _hide(path, 0o600):
                 self._tell(f"{path} could be read by others on this machine; no longer")
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _damaged(f"{path} cannot be read: {error.strerror}", did) from error
-        session = _decode(data, path, did)
+            raise damaged(f"{path} cannot be read: {error.strerror}", did) from error
+        session = decode(data, path, did)
         if session.did != did:
-            raise _damaged(f"{path} is the session of another account, {session.did}", did)
+            raise damaged(f"{path} is the session of another account, {session.did}", did)
         return session
 
     def dids(self) -> list[Did]:
@@ -132,20 +78,40 @@ class SessionStore:
         return None
 
     def save(self, session: Session) -> None:
-        """On the disk when this returns, so that what a host gave only once is not lost."""
+        """On the disk when this returns."""
         path = self._path(session.did)
+        _check_place(path)
         with self.lock(session.did), _writing(path):
-            replace_file(path, _encode(session), durable=True)
+            replace_file(path, encode(session))
+
+    @contextmanager
+    def room(self, did: Did) -> Iterator[Callable[[Session], None]]:
+        """Under the lock: what saves one session of `did`, for which the disk has room.
+
+        So that nothing that a host gives only once is asked for where it could not be kept.
+        Raises BadSession.
+        """
+        path = self._path(did)
+        _check_place(path)
+        with self.lock(did), ExitStack() as stack:
+            with _writing(path):
+                put = stack.enter_context(room_for(path, _ROOM))
+
+            def save(session: Session) -> None:
+                with _writing(path):
+                    put(encode(session))
+
+            yield save
 
     def check_writable(self, did: Did) -> None:
         """Raises BadSession where no session of `did` could be saved."""
-        path = self._path(did)
-        with self.lock(did), _writing(path), tempfile.TemporaryFile(dir=self._directory):
+        with self.room(did):
             pass
 
     def delete(self, did: Did) -> None:
         """Also a session that cannot be read, and what a save that was killed has left."""
         if self._directory.exists():
+            _check_place(self._path(did))
             with self.lock(did), _writing(self._path(did)):
                 discard(self._path(did))
                 if _read_choice(self._choice) == did:
@@ -159,6 +125,11 @@ class SessionStore:
         with _writing(self._choice):
             self._choice.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_cache(self._choice, f"{did}\n".encode())
+
+    def keep_choice(self) -> None:
+        """Before one more comes in: the only account that there is goes on being meant."""
+        if self.chosen() is None and len(stored := self.all()) == 1:
+            self.choose(stored[0].did)
 
     @contextmanager
     def lock(self, did: Did) -> Iterator[None]:
@@ -186,7 +157,9 @@ class SessionStore:
         except BadSession as error:
             if did not in self._left_out:
                 self._left_out.add(did)
-                self._tell(f"{error.message}: left out (git knotless logout {did} removes it)")
+                aside = _aside(self._path(did))
+                mend = f"{aside} keeps" if aside else f"git knotless logout {did} removes"
+                self._tell(f"{error.message}: left out ({mend} it)")
             return None
 
     def _tell(self, line: str) -> None:
@@ -211,10 +184,26 @@ def _writing(path: Path) -> Iterator[None]:
         raise BadSession(f"{path} cannot be written: {error.strerror}") from error
 
 
+def _aside(path: Path) -> str | None:
+    """The command that makes place for a session, where what is there is none of ours.
+
+    What a link leads to would keep its tokens when the session is renewed, or logged out.
+    """
+    if not (path.is_symlink() or path.is_dir()):
+        return None
+    return f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}"
+
+
+def _check_place(path: Path) -> None:
+    if (aside := _aside(path)) is not None:
+        kind = "link" if path.is_symlink() else "folder"
+        raise BadSession(f"{path} is a {kind}, and no session can be kept there", hint=aside)
+
+
 def _read_choice(path: Path) -> Did | None:
     """None also for a file that is not ours: then one has to be named."""
-    with suppress(OSError, ValueError, KnotlessError), path.open("rb") as file:
-        return parse_did(file.read(_LARGEST_CHOICE).decode().strip())
+    with suppress(OSError, ValueError, KnotlessError):
+        return parse_did(read_file(path, _LARGEST_CHOICE).decode().strip())
     return None
 
 
@@ -224,98 +213,3 @@ def _hide(path: Path, mode: int) -> bool:
         return False
     path.chmod(mode)
     return True
-
-
-def _encode(session: Session) -> bytes:
-    oauth = {
-        "issuer": session.issuer,
-        "client_id": session.client_id,
-        "scope": session.scope,
-        "dpop_key": session.dpop_key,
-    }
-    value = {
-        **session.extra,
-        "version": session.version,
-        "kind": session.kind,
-        "did": session.did,
-        "handle": session.handle,
-        "pds": session.pds,
-        "access": session.access,
-        "refresh": session.refresh,
-        "expires_at": session.expires_at,
-        **{name: each for name, each in oauth.items() if each is not None},
-    }
-    return json.dumps(value, indent=2).encode() + b"\n"
-
-
-def _decode(data: bytes, path: Path, did: Did) -> Session:
-    try:
-        value = json.loads(data)
-        if value["version"] > VERSION or value["kind"] not in KINDS:
-            raise BadSession(
-                f"{path} was written by a newer git-knotless",
-                hint="pip install --upgrade git-knotless",
-            )
-        return _session(value)
-    except BadSession:
-        raise
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        KnotlessError,
-    ) as error:
-        raise _damaged(f"{path} is damaged", did) from error
-
-
-def _session(value: dict[str, Any]) -> Session:
-    """Takes from `value` what it knows."""
-    handle = value.pop("handle")
-    session = Session(
-        did=parse_did(value.pop("did")),
-        handle=None if handle is None else parse_handle(handle),
-        pds=parse_origin(value.pop("pds")),
-        access=token(value.pop("access")),
-        refresh=token(value.pop("refresh")),
-        kind=value.pop("kind"),
-        version=value.pop("version"),
-        expires_at=_optional(value.pop("expires_at", None), str),
-        issuer=_optional(value.pop("issuer", None), str),
-        client_id=_optional(value.pop("client_id", None), str),
-        scope=_optional(value.pop("scope", None), str),
-        dpop_key=_optional(value.pop("dpop_key", None), dict),
-        extra=value,
-    )
-    if session.expires_at is not None:
-        parse_time(session.expires_at)
-    if session.kind == "oauth":
-        parse_origin(session.issuer or "")
-        if session.client_id is None or session.scope is None:
-            raise ValueError("not all of an OAuth session")
-        if session.dpop_key is None and not session.ended:
-            raise ValueError("an OAuth session without its key")
-    return session
-
-
-def _optional(value: Any, *kinds: type) -> Any:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, kinds)):
-        raise TypeError(f"not what a session holds: {type(value).__name__}")
-    return value
-
-
-def _damaged(message: str, did: Did) -> DamagedSession:
-    return DamagedSession(message, hint=f"git knotless login {did}")
-
-
-def moment(unix: float) -> str:
-    """As `expires_at` has it."""
-    return format_time(datetime.fromtimestamp(unix, UTC))
-
-
-def token(value: object) -> str:
-    """A token that may stand in a header."""
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or " " in value:
-        raise ValueError("not a token")
-    return value

@@ -47,6 +47,8 @@ _ANSWER_RATE = 8 * 1024
 # Node, which most PDSes run on, closes a connection idle for 5 s; one that it is about to close
 # must not be taken for the next request.
 _IDLE_SECONDS = 4.0
+# No clock is wrong by so much, ours or a host's: ten years. Such a `Date` tells nothing.
+_NO_CLOCK_SECONDS = 10 * 366 * 86_400.0
 
 
 class Answer:
@@ -62,6 +64,7 @@ class Answer:
         self.host = host_of(origin)
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
+        self.request = response.request
 
     def chunks(self) -> Iterator[bytes]:
         """The body as sent, before any Content-Encoding is undone."""
@@ -116,6 +119,8 @@ class Transport:
 
     `window` is in seconds: how long an answer may take to begin, and then to get on.
     """
+
+    hurried = False
 
     def __init__(
         self, inner: httpx.BaseTransport | None = None, *, window: float = READ_SECONDS
@@ -240,10 +245,12 @@ class Transport:
                         opened.shutdown(socket.SHUT_RDWR)
 
     def _note_clock(self, origin: str, date: str) -> None:
-        moment = http_date(date)
-        if moment is not None:
-            # The header's second has begun half a second ago, on average.
-            self._clocks[origin] = moment + 0.5 - time.time()
+        if (moment := http_date(date)) is None:
+            return
+        self._clocks.pop(origin, None)
+        # The header's second has begun half a second ago, on average.
+        if abs(offset := moment + 0.5 - time.time()) < _NO_CLOCK_SECONDS:
+            self._clocks[origin] = offset
 
 
 def http_date(text: str) -> float | None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from git_knotless.atproto.answers import (
@@ -23,56 +23,29 @@ from git_knotless.atproto.answers import (
     encode_json,
     refuse,
 )
+from git_knotless.atproto.auth import Auth, authorized
+from git_knotless.atproto.blob_wire import GET_BLOB, BlobBody, Exactly, blob_from
 from git_knotless.atproto.errors import (
     AtprotoError,
-    AuthRefused,
     BadAnswer,
     CannotSend,
     RateLimited,
 )
-from git_knotless.atproto.hosts import (
-    host_of,
-    is_public,
-    on_loopback,
-    origin_of,
-    parse_origin,
-    redirected,
-)
+from git_knotless.atproto.hosts import host_of, origin_of, parse_origin
 from git_knotless.atproto.retry import LOOKUP_WINDOW, READ_WINDOW, Patience
-from git_knotless.atproto.syntax import InvalidSyntax
 from git_knotless.atproto.transport import WRITE_ANSWER_SECONDS, Answer, Transport
-from git_knotless.value import value
 
 if TYPE_CHECKING:
     import httpx
 
-_MOST_REDIRECTS = 5  # a front door, the account's host, its storage, a region of that
 _T = TypeVar("_T")
 _Send = Callable[["httpx.Auth | None"], _T]
 
 
-class BlobBody(Protocol):
-    """Bytes that can be sent more than once, each time from their beginning."""
+def _hurried(transport: "httpx.BaseTransport | None") -> Transport:
+    from git_knotless.atproto.hurry import HurriedTransport  # only a check-up is
 
-    @property
-    def size(self) -> int: ...
-
-    def chunks(self) -> Iterator[bytes]: ...
-
-
-class Auth(Protocol):
-    """What an account's requests carry."""
-
-    def credential(self, url: str, /) -> "httpx.Auth":
-        """For one request; raises where `url` is not on the host that the login is for."""
-        ...
-
-    def renewed(self, sent: "httpx.Auth", refusal: AuthRefused, /) -> bool:
-        """After `sent` was refused: whether `credential` now gives another.
-
-        Raises what the refusal means for the person, where more is known than the host says.
-        """
-        ...
+    return HurriedTransport(transport)
 
 
 def _say_nothing(_: str) -> None:
@@ -82,19 +55,21 @@ def _say_nothing(_: str) -> None:
 class Client:
     """Calls on any number of hosts, named by their origins; one serves all threads of a process.
 
-    `notify` gets a line for a person when a host makes us wait. `transport` takes the network's
-    place, and `pause` the clock's, in tests.
+    `notify` gets a line for a person when a host makes us wait. A `hurried` client waits for no
+    host twice, see `hurry.py`. `transport` takes the network's place, and `pause` the clock's, in
+    tests.
     """
 
     def __init__(
         self,
         transport: "httpx.BaseTransport | None" = None,
         *,
-        notify: Callable[[str], None] = _say_nothing,
+        notify: Callable[[str], None] | None = None,
         pause: Callable[[float], None] | None = None,
+        hurried: bool = False,
     ) -> None:
-        self._http = Transport(transport)
-        self._notify = notify
+        self._http = _hurried(transport) if hurried else Transport(transport)
+        self._notify = notify or _say_nothing
         self._pause = pause or self._http.pause
         # The newest DPoP nonce that each origin has given: every answer to a proof may carry one.
         self.nonces: dict[str, str] = {}
@@ -113,6 +88,10 @@ class Client:
     def close(self) -> None:
         """Also ends what other threads are waiting for: they get `TransferCancelled`."""
         self._http.close()
+
+    def take_time(self) -> None:
+        """From now on it waits for every host, if it was hurried."""
+        self._http.hurried = False
 
     def clock_offset(self, host: str) -> float | None:
         """The host's clock minus ours, in seconds, by its newest answer; None before the first."""
@@ -135,7 +114,7 @@ class Client:
             with self._http.exchange("GET", url, params=given, auth=credential) as answer:
                 return _object(answer, nsid, limit)
 
-        return _authorized(partial(self._patiently, send, READ_WINDOW), url, auth)
+        return authorized(partial(self._patiently, send, READ_WINDOW), url, auth)
 
     def post(
         self,
@@ -168,8 +147,8 @@ class Client:
                 return _object(answer, nsid, limit, may_be_empty=True)
 
         if patient:
-            return _authorized(partial(self._when_told, send), url, auth)
-        return _authorized(send, url, auth)
+            return authorized(partial(self._when_told, send), url, auth)
+        return authorized(send, url, auth)
 
     def post_form(
         self, url: str, form: Mapping[str, str], *, credential: "httpx.Auth"
@@ -200,24 +179,25 @@ class Client:
                 "POST",
                 url,
                 headers=kind,
-                content=_Exactly(body),
+                content=Exactly(body),
                 auth=credential,
                 answer_within=WRITE_ANSWER_SECONDS,
             ) as answer:
                 return _object(answer, nsid, RECORD_LIMIT)
 
-        return _authorized(partial(self._patiently, send, math.inf), url, auth)
+        return authorized(partial(self._patiently, send, math.inf), url, auth)
 
     def download(self, host: str, did: str, cid: str, *, limit: int) -> Iterator[bytes]:
         """A blob as it comes, at most `limit` bytes of it; its hash is the caller's to check.
 
         Where the connection drops, the blob is asked for again and what was had is skipped.
         """
-        patience = Patience(self._pause, self._notify, window=math.inf)
+        patience = self._patience(math.inf)
+        url = f"{_url(host, GET_BLOB)}?{urlencode({'did': did, 'cid': cid})}"
         had = 0
         while True:
             try:
-                for chunk in self._blob_from(had, host, {"did": did, "cid": cid}, limit):
+                for chunk in blob_from(self._http, had, url, limit):
                     had += len(chunk)
                     yield chunk
                 return
@@ -256,31 +236,11 @@ class Client:
 
         return self._patiently(send, LOOKUP_WINDOW, None)
 
-    def _blob_from(
-        self, start: int, host: str, params: Mapping[str, str], limit: int
-    ) -> Iterator[bytes]:
-        """The blob's bytes from `start` on. Hosts know no Range, so those before are read too."""
-        url, seen = _url(host, "com.atproto.sync.getBlob"), 0
-        query: Mapping[str, str] | None = params
-        for _ in range(_MOST_REDIRECTS + 1):
-            headers = {"Accept-Encoding": "identity"}
-            with self._http.exchange("GET", url, params=query, headers=headers) as answer:
-                if 300 <= answer.status < 400 and "location" in answer.headers:
-                    url, query = _elsewhere(url, answer), None
-                    continue
-                _check_blob(answer, limit)
-                for chunk in answer.chunks():
-                    fresh = chunk[max(0, start - seen) :]
-                    seen += len(chunk)
-                    if seen > limit:
-                        raise BadAnswer(f"{answer.host} answers with a blob that is too long")
-                    if fresh:
-                        yield fresh
-                return
-        raise BadAnswer(f"{host_of(host)} sends a blob elsewhere again and again")
+    def _patience(self, window: float) -> Patience:
+        return Patience(self._pause, self._notify, window, hurried=self._http.hurried)
 
     def _patiently(self, send: _Send[_T], window: float, credential: "httpx.Auth | None") -> _T:
-        patience = Patience(self._pause, self._notify, window=window)
+        patience = self._patience(window)
         while True:
             try:
                 return send(credential)
@@ -288,7 +248,7 @@ class Client:
                 patience.after(error)
 
     def _when_told(self, send: _Send[_T], credential: "httpx.Auth | None") -> _T:
-        patience = Patience(self._pause, self._notify)
+        patience = self._patience(READ_WINDOW)
         while True:
             try:
                 return send(credential)
@@ -296,22 +256,6 @@ class Client:
                 if error.retry_after is None:
                     raise
                 patience.after(error)
-
-
-def _authorized(send: _Send[_T], url: str, auth: Auth | None) -> _T:
-    """Send with `auth`'s credential, and once more when a refusal has made it get another.
-
-    Whatever fails in getting it is not tried again: that would use a refresh token twice.
-    """
-    if auth is None:
-        return send(None)
-    credential = auth.credential(url)
-    try:
-        return send(credential)
-    except AuthRefused as error:
-        if not auth.renewed(credential, error):
-            raise
-    return send(auth.credential(url))
 
 
 def _url(host: str, nsid: str) -> str:
@@ -339,45 +283,3 @@ def _encode(body: Mapping[str, Any], nsid: str) -> bytes:
         return encode_json(body)
     except (ValueError, RecursionError) as error:
         raise CannotSend(f"{nsid} cannot carry what it was given: {error}") from error
-
-
-@value
-class _Exactly:
-    """The body from its beginning, each time that it is asked for.
-
-    It is held to the length that was announced, or the host would wait for the rest.
-    """
-
-    body: BlobBody
-
-    def __iter__(self) -> Iterator[bytes]:
-        sent = 0
-        for chunk in self.body.chunks():
-            sent += len(chunk)
-            if sent > self.body.size:
-                break
-            yield chunk
-        if sent != self.body.size:
-            raise CannotSend("what is to be uploaded has changed meanwhile")
-
-
-def _check_blob(answer: Answer, limit: int) -> None:
-    if answer.status != 200:
-        refuse(answer, "com.atproto.sync.getBlob")
-    if answer.headers.get("content-encoding", "identity") != "identity":
-        raise BadAnswer(f"{answer.host} answers with a blob in an encoding not asked for")
-    length = answer.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > limit:
-        raise BadAnswer(f"{answer.host} answers with a blob that is too long")
-
-
-def _elsewhere(url: str, answer: Answer) -> str:
-    """Where a blob's host sends us: into our own network only from within it."""
-    try:
-        target = redirected(url, answer.headers["location"])
-    except InvalidSyntax as error:
-        raise BadAnswer(f"{answer.host} sends a blob to no host: {error}") from error
-    origin = origin_of(target)
-    if not (origin == answer.origin or is_public(origin) or on_loopback(answer.origin)):
-        raise BadAnswer(f"{answer.host} sends a blob to {host_of(origin)}, which is not public")
-    return target

@@ -55,8 +55,12 @@ class FirstClaim:
             self._thread.join(_CLAIM_SECONDS)
         self._client.close()  # ends what is under way still
         if self._claimed:
-            say("note", f"{self._name} claims {self._claimed} now, which git authors commits as")
-            say("hint", f"{self._taken_back()} takes it back")
+            say(
+                "note",
+                f"{self._name} claims {self._claimed} now, which git authors commits as;"
+                " to take it back:",
+            )
+            say("hint", self._taken_back())
 
     def _run(self) -> None:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from git_knotless.helper import connect, fetch, listing, protocol
 from git_knotless.helper.options import Options, set_option
+from git_knotless.helper.stderr import looking
 from git_knotless.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:  # most runs push nothing, and wait for none of this
@@ -101,7 +102,7 @@ class Conversation:
         self._write(f"{answer.reply}\n".encode())
 
     def _list(self, command: protocol.List) -> None:
-        snapshot = self._service.snapshot(for_push=command.for_push)
+        snapshot = self._snapshot(for_push=command.for_push)
         self._warn(listing.left_out(snapshot))
         self._answer(listing.lines(snapshot, command, self._options))
 
@@ -121,7 +122,7 @@ class Conversation:
         if service != connect.SERVICE:
             self._write(b"fallback\n")
             return False
-        snapshot = self._service.snapshot(for_push=False)
+        snapshot = self._snapshot(for_push=False)
         if not connect.is_served(snapshot):
             self._write(b"fallback\n")
             return False
@@ -129,6 +130,10 @@ class Conversation:
             for said in connect.converse(self._stdin, server):
                 self._write(said)
         return True
+
+    def _snapshot(self, *, for_push: bool) -> Snapshot:
+        with looking(self._options):
+            return self._service.snapshot(for_push=for_push)
 
     def _answer(self, lines: Iterable[str]) -> None:
         text = "".join(f"{line}\n" for line in lines)

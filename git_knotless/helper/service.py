@@ -99,10 +99,9 @@ class Remote:
         try:
             snapshot = repository.snapshot()
         except NoSuchRepository as error:
-            if not for_push:
+            if not for_push or error.hint is not None:
                 raise
-            hint = f"git knotless create {repository.url.authority}/{repository.url.name}"
-            raise NoSuchRepository(error.message, hint=hint) from error
+            raise NoSuchRepository(error.message, hint=_creation(repository, pin)) from error
         if not for_push:  # which is what mends it
             snapshot = self._watch.listed(repository, snapshot)
         reading = Reading(repository, snapshot, for_push)
@@ -110,7 +109,7 @@ class Remote:
         return reading
 
     def _tell_where(self, reading: Reading) -> None:
-        """Once a run: that it is not where it was asked for, and that it may not stay."""
+        """Once a run: that it is not where it was asked for, and that it may not stay there."""
         repository = reading.repository
         if repository.moved and not self._told:
             from git_knotless.storage.forwarding import address, news, set_url
@@ -120,10 +119,15 @@ class Remote:
             named = self.name != self.url
             warn(news(repository))
             say("hint", set_url(self.git, self.name, self.url, new) if named else f"use {new}")
+        if repository.unsure is not None and not self._told:
+            self._told = True
+            warn(repository.unsure.message)
         offered = repository.offered(reading.snapshot.repo)
         if reading.for_push and offered is not None:
             to = self.context.name_of(offered.did)
-            note(f"{repository.url} is offered to {to}: what is pushed now may not move along")
+            note(
+                f"{repository.url} is offered to {to}: what is pushed moves along once they accept"
+            )
 
     def fetch(self, wants: Sequence[str], options: Options) -> "Taken":
         from git_knotless.storage.packs_in import take
@@ -205,6 +209,12 @@ class Remote:
 
     def warn(self, text: str) -> None:
         warn(text)
+
+
+def _creation(repository: Repository, pin: Pin) -> str:
+    """What a push needs where there is none, and the remote may have been one of another."""
+    create = f"git knotless create {repository.url.authority}/{repository.url.name}"
+    return " && ".join(filter(None, [create, pin.letting_go()]))
 
 
 def called(wants: Sequence[str], snapshot: Snapshot) -> dict[str, list[str]]:

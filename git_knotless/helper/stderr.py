@@ -2,10 +2,15 @@
 
 import logging
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from git_knotless.errors import KnotlessError
 from git_knotless.helper.options import Options
-from git_knotless.storage.progress import TextProgress
+from git_knotless.storage.progress import SHOWN_AFTER, TextProgress
+
+_LOOKING = "Looking up the repository...\n"
 
 
 def printable(text: str) -> str:
@@ -40,11 +45,26 @@ def tell(error: Exception) -> None:
             message, hint = ": ".join(str(part) for part in parts if part), None
         case _:
             message = f"a fault in git-knotless: {error!r}"
-            hint = "KNOTLESS_LOG=debug shows where it is"
+            hint = "set KNOTLESS_LOG=debug to see where it is"
     say("error", message)
     if hint:
         say("hint", hint)
     logging.getLogger("git_knotless").debug("this is where", exc_info=error)
+
+
+@contextmanager
+def looking(options: Options) -> Iterator[None]:
+    """Says that it is looked for a repository, once that takes longer than a moment."""
+    if not options.shows_progress:
+        yield
+        return
+    timer = threading.Timer(SHOWN_AFTER, progress(options).write, [_LOOKING])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def progress(options: Options) -> TextProgress:

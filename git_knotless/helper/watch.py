@@ -60,7 +60,13 @@ class Watch:
             return None
         did = repository.store.did
         try:
-            return Seen(self._git, snapshot.repo.key, did, self._context.host_of(did))
+            return Seen(
+                self._git,
+                snapshot.repo.key,
+                did,
+                self._context.host_of(did),
+                repository.through,
+            )
         except GitError:
             return None
 

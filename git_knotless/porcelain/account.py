@@ -10,7 +10,8 @@ from git_knotless.porcelain.options import Account, Json, open_context
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from git_knotless.atproto.sessions import Session
+    from git_knotless.atproto.session import Session
+    from git_knotless.atproto.session_auth import Ended
     from git_knotless.atproto.syntax import Did
     from git_knotless.context import Context
 
@@ -35,9 +36,11 @@ def logout(
 
     with open_context(handle) as context:
         did = _logged_in(context)
-        session, revoked = _end(context, did)
+        ended = _end(context, did)
+    session = ended.session
     if json:
         handle, pds = (session.handle, session.pds) if session else (None, None)
+        revoked = ended.trouble is None
         print_json({"handle": handle, "did": did, "pds": pds, "revoked": revoked})
     else:
         print(printable(f"logged out {full_name(session) if session else did}"))
@@ -103,41 +106,17 @@ def _logged_in(context: "Context") -> "Did":
     return did
 
 
-def _end(context: "Context", did: "Did") -> "tuple[Session | None, bool]":
-    """The session, None for one that cannot be read and is only forgotten; whether its host has
-    ended it."""
-    from git_knotless.atproto.errors import AtprotoError
+def _end(context: "Context", did: "Did") -> "Ended":
+    """A warning says what is left of it at its host."""
     from git_knotless.atproto.hosts import host_of
-    from git_knotless.atproto.sessions import BadSession
+    from git_knotless.atproto.session_auth import log_out
 
-    try:
-        session = context.sessions.load(did)
-    except BadSession as error:
-        context.sessions.delete(did)
-        _warn_of_host("its host", f"could not be told: {error.message}")
-        return None, False
-    if session is None:  # another process was faster
-        return None, True
-    try:
-        if _revoked(context, session):
-            return session, True
-        why = "did not end the session"
-    except AtprotoError as error:
-        why = f"could not be told: {error.message}"
-    _warn_of_host(host_of(session.pds), why, session.kind)
-    return session, False
-
-
-def _revoked(context: "Context", session: "Session") -> bool:
-    """Whether the host has done it; it is forgotten here in any case."""
-    if session.kind == "oauth":
-        from git_knotless.atproto.oauth import revoke
-
-        return revoke(context.client, context.sessions, session)
-    from git_knotless.atproto.password import logout as end_session
-
-    end_session(context.client, context.sessions, session)
-    return True
+    ended = log_out(context.client, context.sessions, did)
+    if ended.trouble is not None:
+        session = ended.session
+        host, kind = (host_of(session.pds), session.kind) if session else ("its host", None)
+        _warn_of_host(host, ended.trouble, kind)
+    return ended
 
 
 def _warn_of_host(host: str, what: str, kind: str | None = None) -> None:

@@ -7,7 +7,7 @@ import typer
 from git_knotless.porcelain.options import Json, bare, open_context
 
 if TYPE_CHECKING:
-    from git_knotless.atproto.sessions import Session
+    from git_knotless.atproto.session import Session
     from git_knotless.atproto.syntax import Did
     from git_knotless.context import Context
 
@@ -23,14 +23,23 @@ def list_(*, json: Json = False) -> None:
     Example:
       git knotless account list
     """
-    from git_knotless.porcelain.output import on_terminal, print_columns, print_items, print_rows
+    from git_knotless.porcelain.output import (
+        on_terminal,
+        print_columns,
+        print_items,
+        print_rows,
+        say,
+    )
 
     with open_context() as context:
         used = in_use(context)
         shown = [account_json(each, used) for each in context.sessions.all()]
     if json:
         print_items(shown)
-    elif on_terminal() and shown:
+    elif not shown:
+        say("nobody is logged in")
+        say("hint: git knotless login HANDLE")
+    elif on_terminal():
         print_columns(_HEADINGS, map(_row, shown), cut=_HEADINGS[1])
     else:
         print_rows(map(_row, shown))
@@ -82,8 +91,8 @@ def _logged_in(context: "Context", handle: str) -> "Session":
 def in_use(context: "Context") -> "Did | None":
     """The account that commands act as, if that is plain without asking anybody."""
     from git_knotless.atproto.syntax import is_did
-    from git_knotless.context import AmbiguousAccount
     from git_knotless.errors import LoginNeeded
+    from git_knotless.logins import AmbiguousAccount
 
     who = context.settings.account
     if who is not None and not is_did(who):

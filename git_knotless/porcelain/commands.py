@@ -27,32 +27,48 @@ from git_knotless.porcelain.create import create
 from git_knotless.porcelain.doctor import doctor
 from git_knotless.porcelain.fork import fork
 from git_knotless.porcelain.login import login
+from git_knotless.porcelain.typed import PROGRAM, remember
 
-PROGRAM = "git knotless"
 _NO_COMMAND = 2  # as wrong usage is
 
 
 def run(arguments: Sequence[str]) -> int:
     """The exit code of a command that was not refused; WrongUsage where there is none such."""
     program = get_command(app)
+    remember(arguments)
     try:
         with program.make_context(PROGRAM, list(arguments)) as context:
             program.invoke(context)
     except typer.Exit as leave:
         return leave.exit_code
     except typer.TyperException as error:
-        raise _wrong_usage(error) from error
+        raise _wrong_usage(error, _path(arguments)) from error
     return 0
 
 
-def _wrong_usage(error: typer.TyperException) -> Exception:
+def _wrong_usage(error: typer.TyperException, path: str) -> Exception:
     """typer's words, as ours are: `Missing argument 'URL'.` begins small and ends without a dot."""
     from git_knotless.porcelain.output import WrongUsage
 
     message = error.format_message().rstrip(".")
+    message = message.replace("is not a valid integer range", "is not a number")
     context: Any = getattr(error, "ctx", None)
-    hint = f"{context.command_path} -h" if context else None
-    return WrongUsage(message[:1].lower() + message[1:], hint=hint)
+    return WrongUsage(
+        message[:1].lower() + message[1:],
+        hint=f"{context.command_path if context else path} -h",
+    )
+
+
+def _path(arguments: Sequence[str]) -> str:
+    """Of the command that is asked for, as far as there is one."""
+    command: Any = get_command(app)
+    words = [PROGRAM]
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        words.append(word)
+    return " ".join(words)
 
 
 def _group(help_text: str) -> typer.Typer:

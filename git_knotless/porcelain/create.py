@@ -63,6 +63,7 @@ def create(
     """
     from git_knotless.porcelain.here import Here
     from git_knotless.porcelain.output import print_json, printable
+    from git_knotless.porcelain.transfer import by_another_name
     from git_knotless.porcelain.views import repository_json
     from git_knotless.storage.creation import create as create_repository
 
@@ -73,7 +74,8 @@ def create(
         store, url = _place(context, _name_of(here) if name is None else name, account)
         link = _Link.plan(here, url, remote, push=push) if here else None
         chosen = {} if default_branch is None else {"default_branch": default_branch}
-        made = create_repository(store, url, description=description, **chosen)
+        with by_another_name(name):
+            made = create_repository(store, url, description=description, **chosen)
     if json:
         print_json(repository_json(url, store.did, made.repo))
     else:
@@ -118,6 +120,8 @@ class _Link:
         if not self.taken:
             self.here.add_remote(self.remote, str(self.url))
             said = f"added the remote {self.remote}"
+        elif remote := self.here.remote_of(str(self.url)):
+            said = f"the remote {remote} is that already"
         if not quiet:
             say(said)
 

@@ -1,5 +1,6 @@
 """`git knotless doctor`."""
 
+import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from git_knotless.storage.checks import Check, Verdict
 
 _SICK = 1
+_HELP = "git knotless doctor -h"
 _SETTINGS = "unset it; docs/settings.md says what it may be"
 _DIRECTORY = "is the network up? KNOTLESS_PLC_URL names another directory"
 
@@ -68,9 +70,12 @@ def doctor(
 def _read(text: str | None) -> Target:
     from git_knotless.atproto.hosts import parse_origin
     from git_knotless.atproto.syntax import Did, Handle, is_did, is_handle, parse_handle
+    from git_knotless.porcelain.output import WrongUsage
 
     if text is None:
         return Target()
+    if text in ("", "@"):
+        raise WrongUsage(f"{text!r} names neither an account nor a host", hint=_HELP)
     if text.startswith("@"):
         return Target(who=parse_handle(text[1:]))
     if is_did(text):
@@ -100,7 +105,7 @@ def _findings(asked: Target, account: str | None, *, write: bool) -> Generator[F
         opened: list[Context] = []
 
         def settings() -> Verdict:
-            opened.append(stack.enter_context(open_context(account)))
+            opened.append(stack.enter_context(open_context(account, hurried=True)))
             return settings_verdict(opened[0].settings)
 
         yield from _looked([Check("settings", settings, _SETTINGS)])
@@ -108,7 +113,13 @@ def _findings(asked: Target, account: str | None, *, write: bool) -> Generator[F
             yield "network", skipped("without settings nobody can be asked")
             return
         yield from _looked(folder_checks(opened[0].settings))
-        yield from _Visit(opened[0], asked).findings(write=write)
+        source = "--account" if account is not None else _source()
+        yield from _Visit(opened[0], asked, source).findings(write=write)
+
+
+def _source() -> str:
+    """Where an account's name comes from, if settings name one: the variable comes first."""
+    return "KNOTLESS_ACCOUNT" if os.environ.get("KNOTLESS_ACCOUNT") else "knotless.account"
 
 
 def _looked(checks: "Iterable[Check]") -> Iterator[Found]:
@@ -124,7 +135,7 @@ def _looked(checks: "Iterable[Check]") -> Iterator[Found]:
 class _Visit:
     """Of whoever is to be asked over the network; nothing comes from the cache of identities."""
 
-    def __init__(self, context: "Context", asked: Target) -> None:
+    def __init__(self, context: "Context", asked: Target, source: str) -> None:
         from git_knotless.atproto.identity import Resolver
 
         self._context = context
@@ -136,17 +147,22 @@ class _Visit:
             handle_resolvers=context.settings.handle_resolvers,
         )
         self._asked = asked
+        self._source = source
 
     def findings(self, *, write: bool) -> Iterator[Found]:
         from git_knotless.porcelain.doctor_account import AccountChecks
         from git_knotless.storage.checks import Check
         from git_knotless.storage.hostcheck import HostChecks, clock, directory
 
-        yield from _looked(
-            [Check("directory", lambda: directory(self._client, self._directory), _DIRECTORY)]
-        )
+        answers = True
+        register = Check("directory", lambda: directory(self._client, self._directory), _DIRECTORY)
+        for name, verdict in _looked([register]):
+            answers = verdict.status != "fail"
+            yield name, verdict
         asked = self._decided()
-        account = AccountChecks(self._context, self._resolver, asked.who)
+        account = AccountChecks(
+            self._context, self._resolver, asked.who, source=self._source, directory=answers
+        )
         yield from _looked(account.checks())
         host = asked.host or (account.identity.pds if account.identity else None)
         if host is not None:
@@ -178,18 +194,18 @@ class _Visit:
         return Target(who=who)
 
     def _written(self, account: "AccountChecks", host: str | None) -> Iterator[Found]:
-        from git_knotless.atproto.hosts import host_of
         from git_knotless.porcelain.output import say
-        from git_knotless.storage.checks import fail, skipped
+        from git_knotless.storage.checks import skipped
         from git_knotless.storage.hostprobe import WriteChecks
         from git_knotless.storage.scratch import Scratch
 
         identity = account.identity
-        if host is None:
+        if (lack := account.lacks_to_write()) is not None:
+            yield "writing", lack
+        elif host is None or identity is None:
             yield "writing", skipped("there is no host to write to")
-        elif identity is None or account.at(host)[0] is None:
-            hint = "git knotless login HANDLE, with a handle there; or --account, which is"
-            yield "writing", fail(f"no login that is in use is for {host_of(host)}", hint)
+        elif account.at(host)[0] is None:
+            yield "writing", account.lacks_login_for(host)
         else:
             say(f"writing some records to {identity.name}, and removing them again")
             with Scratch(self._context.store(identity, write=True)) as scratch:

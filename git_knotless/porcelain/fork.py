@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from git_knotless.porcelain.options import Account, Json, open_context, target
-from git_knotless.porcelain.transfer import own_account, progress
+from git_knotless.porcelain.options import Account, Json, open_context, open_repository
+from git_knotless.porcelain.transfer import by_another_name, own_account, progress
 
 
 def fork(
@@ -26,22 +26,24 @@ def fork(
       git knotless fork alice.example/notes
       git knotless fork alice.example/notes --name my-notes
     """
-    from git_knotless.porcelain.output import print_json, printable
+    from git_knotless.porcelain.output import print_json, printable, say
     from git_knotless.porcelain.views import repository_json
     from git_knotless.storage.forking import fork as fork_repository
 
     with open_context(account) as context:
-        source = context.open(str(target(url)))
+        source = open_repository(context, url, "fork")
         store, owner = own_account(context)
-        done = fork_repository(
-            source,
-            store,
-            owner,
-            name=name,
-            directory=context.settings.cache_dir / "copying",
-            progress=progress(),
-        )
+        with by_another_name(name, "--name"):
+            done = fork_repository(
+                source,
+                store,
+                owner,
+                name=name,
+                directory=context.settings.cache_dir / "copying",
+                progress=progress(),
+            )
     if json:
         print_json(repository_json(done.url, store.did, done.repo))
     else:
         print(printable(str(done.url)))
+        say(f"hint: git clone {done.url}")

@@ -91,6 +91,33 @@ class Here:
         """The first remote that is fetched from `url`."""
         return next((name for name in self.remotes() if self._remote_url(name) == url), None)
 
+    def redirect(self, url: str, new: str) -> str | None:
+        """The remote that leads to `new` from now on, instead of to `url`.
+
+        None where there is none whose one address that is, in this repository's own config.
+        """
+        remote = self.remote_of(url)
+        if remote is None or self._urls(remote, "url") != [url]:
+            return None
+        pushed = self._urls(remote, "pushurl")
+        if pushed not in ([], [url]):
+            return None
+        for options in ([], ["--push"]) if pushed else ([],):
+            self.git.run("remote", "set-url", *options, "--", remote, new)
+        return remote
+
+    def _urls(self, remote: str, key: str) -> list[str] | None:
+        """None where they are not this repository's own, or not its alone."""
+        found = [self._values(f"remote.{remote}.{key}", *where) for where in ([], ["--local"])]
+        return found[0] if found[0] == found[1] else None
+
+    def _values(self, key: str, *where: str) -> list[str]:
+        try:
+            listed = self.git.run("config", *where, "--null", "--get-all", key)
+        except GitError:  # there is none
+            return []
+        return os.fsdecode(listed).split("\0")[:-1]
+
     def pin_of(self, url: str) -> Pin | None:
         """What keeps the remote that is fetched from `url` to its repository."""
         from git_knotless.porcelain.output import note

@@ -101,7 +101,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
     return WRONG_USAGE if isinstance(error, WrongUsage) else REFUSED
 
 
-_SHOWS_WHERE = "KNOTLESS_LOG=debug shows where"
+_SHOWS_WHERE = "set KNOTLESS_LOG=debug to see where"
 
 
 def _of_the_system(error: OSError) -> tuple[str, str]:

@@ -18,7 +18,9 @@ from git_knotless.porcelain.options import (
 )
 
 if TYPE_CHECKING:
+    from git_knotless.context import Context
     from git_knotless.storage.places import RedirectRecord
+    from git_knotless.storage.repositories import Repository
     from git_knotless.storage.url import RepoUrl
 
 
@@ -36,11 +38,20 @@ def rename(
       git knotless repo rename field-notes
       git knotless repo rename -R alice.example/notes field-notes
     """
+    from git_knotless.porcelain.here import Here
     from git_knotless.porcelain.output import print_json, printable, say
+    from git_knotless.porcelain.typed import with_instead
     from git_knotless.porcelain.views import repository_json
     from git_knotless.storage.forwarding import address
     from git_knotless.storage.renaming import rename as rename_repository
+    from git_knotless.storage.url import BadName
 
+    if "/" in name:
+        alone = name.rstrip("/").rpartition("/")[2]
+        raise BadName(
+            f"{name!r} cannot be the name of a repository: NEW is a name alone",
+            hint=with_instead(name, alone),
+        )
     url = named(repository, "repo rename -R")
     with open_context(account) as context:
         own = context.open(url, to="change", pin=pin_of(repository, url))
@@ -50,7 +61,11 @@ def rename(
         print_json(repository_json(own.url, own.store.did, renamed))
     else:
         print(printable(str(own.url)))
-    if hint := set_url_hint(url, address(own)):
+    new = address(own)
+    here = Here.look()
+    if here and (remote := here.redirect(url, str(new))):
+        say(f"{remote} is now {new}")
+    elif hint := set_url_hint(url, new):
         say(f"hint: {hint}")
 
 
@@ -64,7 +79,9 @@ def redirects(
     account: Owner = None,
     json: Json = False,
 ) -> None:
-    """List the names that a repository had, which lead to it.
+    """List the names that a repository had, and where each of them leads.
+
+    With -R OWNER/NAME they are those in OWNER's account, also if it has moved to another since.
 
     \b
     Examples:
@@ -72,25 +89,48 @@ def redirects(
       git knotless repo redirects -R alice.example/field-notes --remove notes
     """
     from git_knotless.porcelain.output import on_terminal, print_items, print_rows, say
-    from git_knotless.storage.renaming import redirects as redirects_to
-    from git_knotless.storage.renaming import remove_redirect
+    from git_knotless.storage.old_names import key_of, old_names, take_back
 
-    command = "repo redirects -R"
     with open_context(account) as context:
-        if remove is None:
-            found = open_repository(context, repository, command)
-        else:
-            found = open_own(context, repository, command, account)
-            remove_redirect(found, remove)
-        old = redirects_to(found, found.record())
-    if json:
-        print_items(_redirect_json(found.url, each) for each in old)
-        return
-    print_rows((each.name, each.created_at) for each in old)
+        found = _opened(context, repository, account, write=remove is not None)
+        key = key_of(found)
+        if remove is not None:
+            take_back(found, key, remove)
+        old = old_names(found.store, key)
+        if json:
+            print_items(_redirect_json(found.url, each) for each in old)
+            return
+        rows = [(each.name, each.created_at, _leads_to(context, each)) for each in old]
+    print_rows(rows)
     if not old and on_terminal():
         say(f"no other name leads to {found.url}")
 
 
+def _opened(
+    context: "Context", repository: str | None, account: str | None, *, write: bool
+) -> "Repository":
+    """Where the account is said, its own names are meant: it is not left for where they lead."""
+    from git_knotless.storage.snapshot import NoSuchRepository
+
+    command, moves = "repo redirects -R", repository is None
+    if write:
+        return open_own(context, repository, command, account, moves=moves)
+    try:
+        return open_repository(context, repository, command, moves=moves)
+    except NoSuchRepository:  # in that account, perhaps
+        if moves:
+            raise
+        return context.open(named(repository, command), moves=False)
+
+
+def _leads_to(context: "Context", redirect: "RedirectRecord") -> str:
+    return f"knotless://{context.name_of(redirect.repo.did)}/{redirect.repo.name}"
+
+
 def _redirect_json(url: "RepoUrl", redirect: "RedirectRecord") -> dict[str, Any]:
-    old = f"knotless://{url.authority}/{redirect.name}"
-    return {"name": redirect.name, "url": old, "createdAt": redirect.created_at}
+    return {
+        "name": redirect.name,
+        "url": f"knotless://{url.authority}/{redirect.name}",
+        "createdAt": redirect.created_at,
+        "repo": redirect.repo.to_json(),
+    }

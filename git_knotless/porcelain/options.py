@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from git_knotless.errors import KnotlessError
+from git_knotless.porcelain.typed import with_instead, with_more
 
 if TYPE_CHECKING:  # what commands import as they run, help does not wait for
     from git_knotless.context import Context, Deed
@@ -59,16 +60,16 @@ def bare(who: str) -> str:
     return who.removeprefix("@")
 
 
-def open_context(account: str | None = None) -> "Context":
+def open_context(account: str | None = None, *, hurried: bool = False) -> "Context":
     """What a command works with; `account` overrides the settings."""
     from git_knotless.atproto.syntax import parse_identifier
     from git_knotless.context import Context
-    from git_knotless.porcelain.output import warn
+    from git_knotless.porcelain.output import warn, working
 
-    env = dict(os.environ)
-    if account is not None:
-        env["KNOTLESS_ACCOUNT"] = parse_identifier(bare(account))
-    return Context.from_environment(env, warn)
+    named = None if account is None else parse_identifier(bare(account))
+    return Context.from_environment(
+        os.environ, warn, working=working, account=named, hurried=hurried
+    )
 
 
 def open_repository(
@@ -78,17 +79,24 @@ def open_repository(
     *,
     to: "Deed | None" = None,
     moves: bool = True,
+    look: bool = True,
 ) -> "OpenRepository":
     """The repository meant, where it is now; whoever asked for it elsewhere is told.
 
-    Without `moves` it is that in the account asked for, and no other.
+    Without `moves` it is that in the account asked for, and no other. Without `look` whoever
+    reads it is the first to find out where it is.
     """
+    from git_knotless.porcelain.output import warn, working
+
     url = named(repository, command)
-    found = context.open(url, to=to, moves=moves, pin=pin_of(repository, url))
-    if to is None:
-        found.look()
+    with working(f"looking for {url}"):
+        found = context.open(url, to=to, moves=moves, pin=pin_of(repository, url))
+        if to is None and look:
+            found.look()
     if found.moved:
         _tell(found, url if repository is None else None)
+    if found.unsure is not None:
+        warn(found.unsure.message)
     return found
 
 
@@ -134,24 +142,25 @@ def set_url_hint(url: str, new: "RepoUrl") -> str | None:
 def named(repository: str | None, command: str) -> str:
     """The URL of the repository meant: the one given, else that of the clone around us.
 
-    `command` is what a hint is to begin with.
+    `command` ends with `-R` where that is what names it.
     """
     from git_knotless.porcelain.here import Here
 
     if repository is not None:
         return str(target(repository))
     found = Here.find().candidates()
+    option = ["-R"] if command.endswith("-R") else []
     if not found:
         raise NoRemote(
             "no remote of this repository is a knotless:// one",
-            hint=f"git knotless {command} HANDLE/NAME",
+            hint=with_more(*option, "HANDLE/NAME"),
         )
     first, *others = found.values()
     if any(url != first for url in others):
         remotes = ", ".join(f"{name} ({url})" for name, url in found.items())
         raise SeveralRemotes(
             f"several remotes are knotless:// ones: {remotes}",
-            hint=f"git knotless {command} {first}",
+            hint=f"for example: {with_more(*option, first)}",
         )
     return first
 
@@ -171,7 +180,8 @@ def target(text: str) -> "RepoUrl":
     try:
         return parse_target(text)
     except NoOwner as error:
-        raise NoOwner(error.message, hint=f"{_own_name()}/{text.removesuffix('/')}") from error
+        named = f"{_own_name()}/{text.removesuffix('/')}"
+        raise NoOwner(error.message, hint=with_instead(text, named)) from error
 
 
 def _own_name() -> str:

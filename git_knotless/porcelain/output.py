@@ -13,6 +13,7 @@ from typing import Any
 from git_knotless.errors import KnotlessError
 
 _MOMENT = 1.0  # seconds: what is over sooner needs no progress
+_at_work: list[str] = []  # what is said to be done, if anything is
 _JOINER = "\u200d"  # not printable by itself, and part of many an emoji
 
 
@@ -78,8 +79,11 @@ def print_columns(headings: Sequence[str], rows: Iterable[Sequence[str]], *, cut
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """On a terminal, says what is being done once it takes longer than a moment."""
-    if not sys.stderr.isatty():
+    """On a terminal, says what is being done once it takes longer than a moment.
+
+    Within another one it says nothing: that is about the whole.
+    """
+    if not sys.stderr.isatty() or _at_work:
         yield
         return
     from threading import Timer
@@ -90,9 +94,11 @@ def working(what: str) -> Iterator[None]:
     status = Console(stderr=True).status(escape(printable(what)))
     timer = Timer(_MOMENT, status.start)
     timer.start()
+    _at_work.append(what)
     try:
         yield
     finally:
+        _at_work.clear()
         timer.cancel()
         timer.join()
         status.stop()

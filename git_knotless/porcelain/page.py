@@ -10,12 +10,15 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from urllib.parse import urlsplit
 
+from git_knotless.atproto.callback import WAIT_SECONDS
 from git_knotless.atproto.hosts import host_of, origin_of
 from git_knotless.porcelain import browser
 from git_knotless.porcelain.output import say
 
 _LONGEST_LINE = 1 << 16  # bytes; a terminal gives 4096 at most
 _SECONDS = 10.0
+_SILENT_SECONDS = 5.0  # a browser that opens shows its page sooner
+_WAITS = f"waiting for the answer, up to {WAIT_SECONDS / 60:.0f} minutes; Ctrl-C ends it"
 _STDIN = 0  # read without Python's buffer, whose lock would outlive us
 
 
@@ -24,7 +27,7 @@ def show(
     url: str, ends_at: str, command: Sequence[str] | None, *, on_purpose: bool
 ) -> Iterator[None]:
     """For as long as the page is waited for; without a `command` it is opened by the person."""
-    over = Event()
+    over = Event()  # or all is said that a person needs
     if command is None:
         if not on_purpose:
             say("there is no screen here to open a browser on")
@@ -33,6 +36,7 @@ def show(
     else:
         say(f"opening {host_of(origin_of(url))} in your browser…")
         browser.open_page(command, url, os.environ, lambda: _say_failed(url, over))
+        Thread(target=_say_waiting, args=(url, over), daemon=True).start()
     try:
         yield
     finally:
@@ -43,12 +47,24 @@ def _ask_to_open(url: str) -> None:
     say("open this address in a browser, on any machine:")
     _say_address(url)
     say("the page it ends at cannot be shown on another machine; paste that one's address here")
+    say(_WAITS)
 
 
 def _say_failed(url: str, over: Event) -> None:
     if not over.is_set():
+        over.set()
         say("the browser could not be started; open this address yourself:")
         _say_address(url)
+        say(_WAITS)
+
+
+def _say_waiting(url: str, over: Event) -> None:
+    """What could not be started may have ended as if it could."""
+    if not over.wait(_SILENT_SECONDS):
+        over.set()
+        say("no answer yet; if no page has opened, open this address yourself:")
+        _say_address(url)
+        say(_WAITS)
 
 
 def _say_address(url: str) -> None:

@@ -41,15 +41,18 @@ def _ask_password(who: str) -> str:
     return password
 
 
-def confirm(question: str, answers: Collection[str], *, hint: str) -> None:
-    """Go on only once one of `answers` is typed; `hint` is what a script says instead."""
+def confirm(question: str, answers: Collection[str], called: str, *, hint: str) -> None:
+    """Go on only once one of `answers` is typed; `hint` is what a script says instead.
+
+    `called` is what they are: `its name`.
+    """
     if not sys.stdin.isatty():
-        raise NoAnswer("this asks for a name to be typed, and there is no terminal", hint=hint)
+        raise NoAnswer(f"this asks for {called} to be typed, and there is no terminal", hint=hint)
     print(printable(question), end=" ", file=sys.stderr, flush=True)
     with _asking():
         answer = sys.stdin.readline()
     if answer.strip() not in answers:
-        raise NoAnswer("that is not its name: nothing was changed")
+        raise NoAnswer(f"that is not {called}: nothing was changed")
 
 
 @contextmanager

@@ -53,15 +53,22 @@ def list_(
       git knotless repo list alice.example --json
     """
     from git_knotless.atproto.syntax import parse_identifier
-    from git_knotless.porcelain.output import on_terminal, print_columns, print_items, print_rows
+    from git_knotless.porcelain.output import (
+        on_terminal,
+        print_columns,
+        print_items,
+        print_rows,
+        working,
+    )
     from git_knotless.porcelain.views import repository_json
     from git_knotless.storage.repositories import repositories
     from git_knotless.storage.url import RepoUrl
 
     with open_context(account) as context:
         who = parse_identifier(bare(owner)) if owner is not None else context.account().did
-        identity = context.identify(who)
-        found = list(repositories(context.store(identity)))
+        with working(f"reading the repositories of {who}"):
+            identity = context.identify(who)
+            found = list(repositories(context.store(identity)))
     if json:
         urls = [RepoUrl(identity.handle or identity.did, repo.rkey) for repo in found]
         pairs = zip(urls, found, strict=True)
@@ -88,7 +95,7 @@ def show(repository: Repository = None, *, json: Json = False) -> None:
     Example:
       git knotless repo show alice.example/notes
     """
-    from git_knotless.porcelain.output import print_fields, print_json
+    from git_knotless.porcelain.output import print_fields, print_json, working
     from git_knotless.porcelain.views import (
         place_fields,
         ref_fields,
@@ -98,7 +105,8 @@ def show(repository: Repository = None, *, json: Json = False) -> None:
 
     with open_context() as context:
         found = open_repository(context, repository, "repo show")
-        snapshot = found.snapshot()
+        with working(f"reading {found.url}"):
+            snapshot = found.snapshot()
         if json:
             print_json(snapshot_json(found.url, found.store.did, snapshot))
             return
@@ -192,6 +200,10 @@ def delete(
         str | None,
         typer.Option(metavar="NAME", help="Its full name, handle/name, instead of being asked."),
     ] = None,
+    rest: Annotated[
+        bool,
+        typer.Option("--rest", help="Only what a delete that was interrupted has left there."),
+    ] = False,
     account: Owner = None,
     json: Json = False,
 ) -> None:
@@ -206,12 +218,18 @@ def delete(
     from git_knotless.porcelain.output import print_json, printable, working
     from git_knotless.porcelain.views import place_json
     from git_knotless.storage.deletion import delete as delete_repository
+    from git_knotless.storage.deletion import delete_rest
+    from git_knotless.storage.snapshot import NoSuchRepository
 
     with open_context(account) as context:
         own = open_own(context, repository, "repo delete", account, moves=False)
-        _confirm(own, yes)
+        if not rest:
+            _confirm(own, yes)
         with working(f"deleting {own.url}"):
-            delete_repository(own, context.accounts(write=True))
+            if not rest:
+                delete_repository(own, context.accounts(write=True))
+            elif not delete_rest(own):
+                raise NoSuchRepository(f"{own.url}: no delete has left anything of that name")
     if json:
         print_json(place_json(own.url, own.store.did))
     else:
@@ -240,6 +258,7 @@ def _confirm(opened: "OpenRepository", yes: str | None) -> None:
     """The full name has to be given a second time."""
     from git_knotless.porcelain.output import WrongUsage
     from git_knotless.porcelain.prompts import confirm
+    from git_knotless.porcelain.typed import with_instead
     from git_knotless.storage.url import RepoUrl
 
     url = opened.url
@@ -250,10 +269,11 @@ def _confirm(opened: "OpenRepository", yes: str | None) -> None:
         confirm(
             f"{url} and all that is in it will be gone for good. Type {full} to delete it:",
             names,
+            "its name",
             hint=f"git knotless repo delete {full} --yes {full}",
         )
     elif bare(yes) not in names:
-        raise WrongUsage(f"--yes {yes} is not the name of {url}", hint=f"--yes {full}")
+        raise WrongUsage(f"--yes {yes} is not the name of {url}", hint=with_instead(yes, full))
 
 
 def _dids(context: "Context", handles: list[str] | None) -> "dict[Did, str]":

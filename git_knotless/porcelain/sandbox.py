@@ -3,21 +3,20 @@
 import shlex
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from git_knotless.errors import KnotlessError
-from git_knotless.porcelain.options import Json, bare
+from git_knotless.porcelain.options import Json
 
 if TYPE_CHECKING:
     import subprocess
 
     from git_knotless.porcelain.sandbox_folder import Folder, Server
+    from git_knotless.porcelain.sandbox_wanted import Wanted
 
-_DEFAULT_ACCOUNT = "alice.test"
 _NEEDED = ("jwt", "starlette", "uvicorn")  # of the extra `server`
 
 Dir = Annotated[
@@ -30,10 +29,6 @@ class ServerNotInstalled(KnotlessError):
     """The sandbox is in the package, and what it stands on comes with an extra."""
 
 
-class SandboxRuns(KnotlessError):
-    """One runs already, and is not as it is asked for."""
-
-
 def start(
     *,
     dir_: Dir = None,
@@ -43,7 +38,7 @@ def start(
             min=1024,
             max=65_519,
             metavar="N",
-            help="The directory's, and the hosts' follow; free ones when left out.",
+            help="The directory's, and the hosts' follow; the ones it had, or free ones, if not.",
             show_default=False,
         ),
     ] = None,
@@ -56,7 +51,7 @@ def start(
         typer.Option(
             metavar="HANDLE",
             help="Have this account; may be given again.",
-            show_default=_DEFAULT_ACCOUNT,
+            show_default="alice.test",
         ),
     ] = None,
     foreground: Annotated[
@@ -75,15 +70,17 @@ def start(
       git knotless sandbox start
       git knotless sandbox start --account alice.test --account bob.test
     """
-    from git_knotless.atproto.syntax import parse_handle
     from git_knotless.porcelain.output import print_json, warn
+    from git_knotless.porcelain.sandbox_foreground import git_above, stay
+    from git_knotless.porcelain.sandbox_wanted import Wanted
 
     _check_installed()
+    above = git_above() if foreground else None
     folder = _folder(dir_)
-    wanted = _Wanted(port, pds, tuple(parse_handle(bare(handle)) for handle in account or ()))
+    wanted = Wanted(dir_, port, pds, foreground=foreground).with_accounts(account or ())
     folder.claim()
     with folder.held():
-        process, server = _find_or_start(folder, wanted, foreground=foreground)
+        process, server = _find_or_start(folder, wanted)
     network = server.network or {}
     warn("a sandbox is for trying things out, and no place to keep work")
     if json:
@@ -91,7 +88,8 @@ def start(
     else:
         _print(folder, network, dir_, started=process is not None)
     if process is not None and foreground:
-        _stay(folder, process)
+        sys.stdout.flush()
+        stay(folder, process, above)
 
 
 def env(*, dir_: Dir = None, json: Json = False) -> None:
@@ -154,6 +152,7 @@ def reset(
                 f"The sandbox in {folder.path} and all that is in it will be gone for good. "
                 "Type sandbox to delete it:",
                 {"sandbox"},
+                "the word sandbox",
                 hint=f"{_command('reset', dir_)} --yes",
             )
         folder.end()
@@ -161,36 +160,6 @@ def reset(
     if left:
         warn(f"left what is not the sandbox's: {', '.join(left)}")
     print(printable(f"deleted the sandbox in {folder.path}"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    port: int | None
-    pds: int
-    handles: tuple[str, ...]
-
-    def options(self, kept: list[str]) -> list[str]:
-        """For the server. It has again the accounts that it had; the first stays the first."""
-        handles = dict.fromkeys([*kept, *self.handles]) or [_DEFAULT_ACCOUNT]
-        given = ["--pds", str(self.pds), *(f"--account={handle}" for handle in handles)]
-        return given if self.port is None else [*given, "--port", str(self.port)]
-
-    def check(self, network: dict[str, Any], folder: "Folder") -> None:
-        """Refuse what one that runs is not, and does not become while it does."""
-        if self.port is not None and not network["plc"].endswith(f":{self.port}"):
-            raise SandboxRuns(
-                f"the sandbox in {folder.path} is at {network['plc']}, and keeps its ports",
-                hint="another one, in a --dir of its own, or git knotless sandbox reset",
-            )
-        there = {each["handle"] for each in network["accounts"]}
-        lacks = [handle for handle in self.handles if handle not in there]
-        if len(network["pds"]) < self.pds:
-            lacks.append(f"{self.pds} hosts")
-        if lacks:
-            raise SandboxRuns(
-                f"the sandbox in {folder.path} runs already, without {', '.join(lacks)}",
-                hint="git knotless sandbox stop, then start it again: it keeps what is in it",
-            )
 
 
 def _check_installed() -> None:
@@ -206,50 +175,49 @@ def _check_installed() -> None:
 
 
 def _folder(given: Path | None) -> "Folder":
-    """Among the user's data and not in a cache, which may be emptied while the sandbox runs."""
     from git_knotless.porcelain.sandbox_folder import Folder
-    from git_knotless.settings import APP
+    from git_knotless.settings import sandbox_dir
 
-    if given is not None:
-        return Folder(given.absolute())
-    import platformdirs
-
-    return Folder(platformdirs.user_data_path(APP, appauthor=False) / "sandbox")
+    return Folder(sandbox_dir() if given is None else given.absolute())
 
 
 def _find_or_start(
-    folder: "Folder", wanted: _Wanted, *, foreground: bool
+    folder: "Folder", wanted: "Wanted"
 ) -> "tuple[subprocess.Popen[bytes] | None, Server]":
-    """The server, and its process where it was not there. No process is left by a failure."""
+    """The server, and its process where it was not there. Nothing is left by a failure."""
     found = folder.server()
     if found is not None and found.network is not None:
-        if foreground:
-            raise SandboxRuns(
-                f"the sandbox in {folder.path} runs already", hint="git knotless sandbox stop"
-            )
         wanted.check(found.network, folder)
         _settle(folder, found.network, again=False)
         return None, found
     folder.end()  # of a start that was killed, one that does not answer yet
     is_first = not folder.has_data()
     try:
-        return _start(folder, wanted, foreground=foreground)
+        return _start(folder, wanted)
     except BaseException:
         folder.end()
         if is_first:
-            folder.forget_data()
+            folder.remove()  # the ports that it chose are not to bind the next one, either
         raise
 
 
-def _start(
-    folder: "Folder", wanted: _Wanted, *, foreground: bool
-) -> "tuple[subprocess.Popen[bytes], Server]":
+def _start(folder: "Folder", wanted: "Wanted") -> "tuple[subprocess.Popen[bytes], Server]":
     from importlib import import_module
 
+    from git_knotless.porcelain.sandbox_folder import SandboxFailed, free_port
+    from git_knotless.porcelain.sandbox_wanted import MOST_HOSTS
+
     log_from = folder.logged()
-    process = folder.launch(wanted.options(folder.handles()), foreground=foreground)
+    process = folder.launch(wanted.options(folder.handles()), foreground=wanted.foreground)
     import_module("git_knotless.atproto.password")  # a tenth of a second, side by side
-    server = folder.ready(log_from)
+    try:
+        server = folder.ready(log_from)
+    except SandboxFailed as error:
+        raise SandboxFailed(
+            error.message, hint=wanted.mend(error.message, free_port(MOST_HOSTS))
+        ) from error
+    if wanted.port is not None:
+        folder.forget_cache()  # it has the hosts at the ports that they had
     network = server.network or {}
     _settle(folder, network, again=True)
     return process, server
@@ -283,22 +251,6 @@ def _settle(folder: "Folder", network: dict[str, Any], *, again: bool) -> None:
                     warn(f"{handle} has another password now: git knotless login {handle}")
 
 
-def _stay(folder: "Folder", process: "subprocess.Popen[bytes]") -> None:
-    """Until it ends. Who ends us, ends it."""
-    import os
-
-    sys.stdout.flush()
-    try:
-        _, status = os.waitpid(process.pid, 0)
-    except KeyboardInterrupt:
-        folder.end()  # a Ctrl-C has reached it, another signal has not
-        raise
-    if status:
-        from git_knotless.porcelain.sandbox_folder import SandboxFailed
-
-        raise SandboxFailed(f"the sandbox has ended; its log is {folder.log}")
-
-
 def _variables(folder: "Folder", given: Path | None) -> dict[str, str]:
     from git_knotless.porcelain.sandbox_folder import SandboxNotRunning
 
@@ -330,9 +282,11 @@ def _print(folder: "Folder", network: dict[str, Any], given: Path | None, *, sta
             ("passwords", str(folder.passwords)),
         ]
     )
-    say(f'hint: eval "$({_command("env", given)})" has this shell use it')
+    say("to have this shell use it:")
+    say(f'hint: eval "$({_command("env", given)})"')
 
 
 def _command(name: str, given: Path | None) -> str:
-    place = "" if given is None else f" --dir {shlex.quote(str(given))}"
-    return f"git knotless sandbox {name}{place}"
+    from git_knotless.porcelain.sandbox_wanted import command
+
+    return command(name, given)

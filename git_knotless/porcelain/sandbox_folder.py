@@ -17,11 +17,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,13 +30,14 @@ from typing import IO, Any
 
 from git_knotless.atproto.files import discard, replace_file
 from git_knotless.errors import KnotlessError
+from git_knotless.settings import SANDBOX_CONFIG, SANDBOX_LOCK
 
-_LOCK = "sandbox.lock"
 # In the order in which they go: what remembers the accounts before the accounts themselves.
-_REMOVED = ("accounts", "config", "cache", "data", "running", "log")
+_REMOVED = ("accounts", SANDBOX_CONFIG, "cache", "data", "running", "log")
 _READY_SECONDS = 60.0  # a first start compiles what it imports, on a machine that may be busy
 _END_SECONDS = 10.0  # the server gives requests under way two
 _LOOK_SECONDS = 0.01
+_FIRST_PORT, _LAST_PORT = 24_000, 32_000  # below those that systems give out by themselves
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST = 1 << 20  # bytes of `running`, or of an end of `log`, that are read
 
@@ -66,7 +68,7 @@ class Folder:
 
     @property
     def config(self) -> Path:
-        return self.path / "config"
+        return self.path / SANDBOX_CONFIG
 
     @property
     def cache(self) -> Path:
@@ -88,14 +90,14 @@ class Folder:
         except (FileExistsError, NotADirectoryError) as error:
             raise NotASandbox(f"{self.path} is, or is in, a file") from error
         there = os.listdir(self.path)
-        if there and _LOCK not in there:
+        if there and SANDBOX_LOCK not in there:
             raise NotASandbox(f"{self.path} is not a sandbox's, and not empty")
-        (self.path / _LOCK).touch(mode=0o600)
+        (self.path / SANDBOX_LOCK).touch(mode=0o600)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """By one command at a time; raises SandboxNotRunning where no sandbox has ever been."""
-        path = self.path / _LOCK
+        path = self.path / SANDBOX_LOCK
         while True:
             try:
                 lock = open(path, "r+b")  # noqa: SIM115  closed below, whatever happens
@@ -150,7 +152,7 @@ class Folder:
             if found.network is not None:
                 return found
             if time.monotonic() > until:
-                raise SandboxFailed(f"the sandbox does not answer; its log is {self.log}")
+                raise SandboxFailed(f"the sandbox does not answer: {self.said(log_from)}")
             time.sleep(_LOOK_SECONDS)
         raise SandboxFailed(f"the sandbox did not start: {self.said(log_from)}")
 
@@ -172,7 +174,7 @@ class Folder:
         with open(self.log, "rb") as log:
             log.seek(max(log_from, self.logged() - _LONGEST))
             lines = log.read(_LONGEST).decode(errors="replace").strip().splitlines()
-        return lines[-1].removeprefix("sandbox: ") if lines else f"its log, {self.log}, is empty"
+        return lines[-1].removeprefix("sandbox: ") if lines else "it has logged nothing"
 
     def logged(self) -> int:
         """Bytes of log."""
@@ -186,14 +188,13 @@ class Folder:
 
     def save_handles(self, handles: Sequence[str]) -> None:
         text = "".join(f"{handle}\n" for handle in handles)
-        replace_file(self.path / "accounts", text.encode(), durable=True)
+        replace_file(self.path / "accounts", text.encode())
 
     def has_data(self) -> bool:
         return self._data.exists()
 
-    def forget_data(self) -> None:
-        """Of a first start that failed: the ports that it chose are not to bind the next one."""
-        shutil.rmtree(self._data, ignore_errors=True)
+    def forget_cache(self) -> None:
+        shutil.rmtree(self.cache, ignore_errors=True)
 
     def remove(self) -> list[str]:
         """All that is a sandbox's, for whoever holds it. The answer is what else is there."""
@@ -204,9 +205,9 @@ class Folder:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        others = sorted(set(os.listdir(self.path)) - {_LOCK})
+        others = sorted(set(os.listdir(self.path)) - {SANDBOX_LOCK})
         if not others:
-            (self.path / _LOCK).unlink()
+            (self.path / SANDBOX_LOCK).unlink()
             with suppress(OSError):  # somebody's current directory, or a mount
                 self.path.rmdir()
         return others
@@ -218,6 +219,16 @@ class Folder:
     @property
     def _running(self) -> Path:
         return self.path / "running"
+
+
+def free_port(following: int) -> int:
+    """One that nothing listens on now, nor on so many after it."""
+    for port in range(_FIRST_PORT, _LAST_PORT, following + 1):
+        with suppress(OSError), ExitStack() as stack:
+            for each in range(port, port + following + 1):
+                stack.enter_context(socket.create_server(("127.0.0.1", each)))
+            return port
+    raise SandboxFailed("no port of this machine is free")
 
 
 @contextmanager

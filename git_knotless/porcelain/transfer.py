@@ -1,5 +1,7 @@
 """`git knotless repo transfer` and `repo accept`: a repository goes to another account."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +14,11 @@ from git_knotless.porcelain.options import (
     bare,
     open_context,
     open_own,
+    open_repository,
     set_url_hint,
     target,
 )
+from git_knotless.porcelain.typed import with_instead, with_more
 
 if TYPE_CHECKING:
     from git_knotless.atproto.syntax import Did, Handle
@@ -53,9 +57,11 @@ def transfer(
     if (to is None) is not withdraw:
         raise WrongUsage("to whom it is offered has to be said, or --withdraw, and not both")
     with open_context(account) as context:
-        own = open_own(context, repository, "repo transfer -R", account)
+        # What was accepted is not followed: it is in another account, and the offer was here.
+        own = open_own(context, repository, "repo transfer -R", account, moves=not withdraw)
         if to is None:
-            repo, said = offers.withdraw(own), f"{own.url} is not offered to anyone any more"
+            repo = offers.withdraw(own, context.accounts(write=True))
+            said = f"{own.url} is not offered to anyone any more"
         else:
             did, called, name = _recipient(context, to)
             repo = offers.offer(own, did, name)
@@ -86,28 +92,63 @@ def accept(
     Example:
       git knotless repo accept alice.example/notes
     """
+    from git_knotless.atproto.syntax import is_did
     from git_knotless.porcelain.output import print_json, printable, say
     from git_knotless.porcelain.views import repository_json
     from git_knotless.storage.accepting import accept as accept_repository
+    from git_knotless.storage.url import RepoUrl
 
     with open_context(account) as context:
-        source = context.open(str(target(url)))
+        source = open_repository(context, url, "repo accept", look=False)
         store, owner = own_account(context)
-        done = accept_repository(
-            source,
-            store,
-            owner,
-            name=name,
-            directory=context.settings.cache_dir / "copying",
-            progress=progress(),
-        )
+        with _as_whom_it_is_for(context, account), by_another_name(name, "--name"):
+            done = accept_repository(
+                source,
+                store,
+                owner,
+                name=name,
+                directory=context.settings.cache_dir / "copying",
+                progress=progress(),
+            )
     if json:
         print_json(repository_json(done.url, store.did, done.repo))
     else:
         print(printable(str(done.url)))
     _tell(source, done)
-    if hint := set_url_hint(str(source.asked), done.url):
+    by_did = RepoUrl(store.did, done.url.name)
+    new = by_did if is_did(source.asked.authority) else done.url
+    if hint := set_url_hint(str(source.asked), new):
         say(f"hint: {hint}")
+
+
+@contextmanager
+def by_another_name(given: str | None, *option: str) -> Iterator[None]:
+    """Where the name is taken, hint at the same command with another in the place of `given`."""
+    from git_knotless.storage.creation import AlreadyExists
+
+    try:
+        yield
+    except AlreadyExists as error:
+        if given is None:
+            hint = with_more(*option, "NEW")
+        else:
+            hint = with_instead(given, "/".join([*given.rstrip("/").split("/")[:-1], "NEW"]))
+        raise AlreadyExists(error.message, hint=hint) from error
+
+
+@contextmanager
+def _as_whom_it_is_for(context: "Context", account: str | None) -> Iterator[None]:
+    """Where that is another who is logged in here too, hint at the same command as that one."""
+    from git_knotless.storage.offers import NotOffered
+
+    try:
+        yield
+    except NotOffered as error:
+        if error.to is None or error.to not in context.sessions.dids():
+            raise
+        meant = context.name_of(error.to)
+        hint = with_instead(account, meant) if account else with_more("--account", meant)
+        raise NotOffered(error.message, to=error.to, hint=hint) from error
 
 
 def own_account(context: "Context") -> "tuple[RecordStore, Did | Handle]":

@@ -20,6 +20,7 @@ from git_knotless.sandbox.app import App
 from git_knotless.sandbox.call import account_row
 from git_knotless.sandbox.errors import SandboxError
 from git_knotless.sandbox.passwords import random_password
+from git_knotless.sandbox.ports import move, moved
 from git_knotless.sandbox.state import (
     Behaviour,
     Host,
@@ -56,13 +57,11 @@ def run(wanted: Wanted, ready: Callable[[dict[str, object]], None]) -> None:
 
     sandbox = open_sandbox(wanted.folder, pds=wanted.pds, new_port=port, behaviour=wanted.behaviour)
     try:
-        if wanted.port not in (None, sandbox.plc_port):
-            raise SandboxError(
-                f"this sandbox keeps its ports, and its directory's is {sandbox.plc_port}:"
-                " for others start one in another folder"
-            )
         with contextlib.ExitStack() as stack:
-            sockets = [s for port in sandbox.ports for s in stack.enter_context(_bound(port))]
+            there = moved(sandbox, wanted.port)
+            sockets = [s for port in there.ports for s in stack.enter_context(_bound(port))]
+            move(sandbox, there)
+            sandbox = there
             made = [_have_account(sandbox, handle) for handle in wanted.handles]
             network = describe(sandbox) | ({"accounts": made} if made else {})
             asyncio.run(_serve(sandbox, sockets, lambda: ready(network)))
@@ -170,10 +169,11 @@ def _free_port() -> int:
 
 def _have_account(sandbox: Sandbox, handle: str) -> dict[str, str]:
     """An account that a person asked for, with a password that is kept for them to read."""
-    host = next((h for h in reversed(sandbox.hosts) if handle.endswith(h.domain)), None)
+    domain = "." + handle.partition(".")[2]
+    host = next((host for host in sandbox.hosts if host.domain == domain), None)
     if host is None:
         domains = ", ".join(host.domain for host in sandbox.hosts)
-        raise SandboxError(f"{handle} is under none of the sandbox's domains: {domains}")
+        raise SandboxError(f"no host here is for {domain}: {handle} can be under {domains}")
     passwords = made_passwords(sandbox.folder)
     with sandbox.database.reading() as connection:
         account = account_row(connection, host, handle)

@@ -29,6 +29,7 @@ from git_knotless.sandbox.errors import SandboxError
 # All loopback hosts of the reference call themselves that too.
 SERVICE_DID = "did:web:localhost"
 DEFAULT_BLOB_LIMIT = 5 * 1024 * 1024
+PLC_PORT = "plc port"  # a setting's name
 _DATABASE = "sandbox.sqlite"
 
 
@@ -110,7 +111,7 @@ def open_sandbox(
         with database.writing() as transaction:
             connection = transaction.connection
             password = _kept(connection, "admin password", lambda: secrets.token_hex(12))
-            plc_port = int(_kept(connection, "plc port", lambda: str(new_port(0))))
+            plc_port = int(_kept(connection, PLC_PORT, lambda: str(new_port(0))))
             hosts = _hosts(connection, pds, new_port)
             _sweep(folder, connection)
     except BaseException:

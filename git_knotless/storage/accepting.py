@@ -12,17 +12,18 @@ from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.copying import Copy
 from git_knotless.storage.holds import HoldRecord, refuse_copy
-from git_knotless.storage.making import Making, cut, drop, holds
-from git_knotless.storage.offers import NotOffered, offer_to
-from git_knotless.storage.places import RepoRef
+from git_knotless.storage.making import Making
+from git_knotless.storage.offers import AlreadyAccepted, NotOffered, offer_to
+from git_knotless.storage.places import RepoRef, from_places, redirects_of
 from git_knotless.storage.progress import Progress
-from git_knotless.storage.records import RepoRecord
+from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.remains import epochs
 from git_knotless.storage.repositories import Repository
-from git_knotless.storage.snapshot import NoSuchRepository
+from git_knotless.storage.snapshot import NoSuchRepository, UnreadableRepository, read_refs
 from git_knotless.storage.store import RecordStore
+from git_knotless.storage.taking import cut, drop, holds
 from git_knotless.storage.url import RepoUrl, check_new_name
-from git_knotless.value import value
+from git_knotless.value import replace, value
 
 # What the new owner takes over. Whom it is shared with is theirs to say, and so left out.
 _TAKEN_OVER = (
@@ -31,8 +32,9 @@ _TAKEN_OVER = (
 )
 
 
-class AlreadyAccepted(KnotlessError):
-    """The repository is in the account that it was offered to."""
+# Whoever has pushed a thousand times a second for a hundred millennia is short of it; what the
+# new owner does comes on top, and the greatest number that hosts know is twice as large.
+_MOST_MOVES = 1 << 52
 
 
 @value
@@ -40,7 +42,8 @@ class Accepted:
     """`url` is where the repository is now.
 
     `late` are the refs that moved at the old place, where they still are, after they were copied;
-    `withdrawn` is whether the offer was taken back at the last moment: then nobody is led here.
+    `withdrawn` is whether the offer was taken back at the last moment, and the copy could not be
+    undone any more: nobody is led here.
     """
 
     repo: RepoRecord
@@ -69,23 +72,29 @@ def accept(
     except NotOffered:
         drop(store, owner, holds(epochs(store, repo.key)))  # of one that was cut
         raise
-    url = RepoUrl(owner, check_new_name(name or place.name))
+    url = RepoUrl(owner, check_new_name(place.name if name is None else name))
     making = Making(source, store, url, directory=directory, progress=progress)
     refuse_copy(store, owner, repo.key)
     making.refuse_taken(holds(epochs(store, repo.key)))
+    _check(repo, making, store.did)
+    _refuse_numbers(making.source, repo)
     came_from = RepoRef(source.store.did, repo.rkey, repo.key)
 
     def fields(now: RepoRecord) -> dict[str, Any]:
         taken = {field: now.fields[field] for field in _TAKEN_OVER if field in now.fields}
-        return {**taken, "transferredFrom": came_from.to_json()}
+        answered = replace(came_from, offer=offer_to(now, source.url, store.did).offer)
+        return taken | from_places([answered, *_earlier(store, came_from)])
 
     made, copy = making.make(
         HoldRecord(repo.key, repo.epoch + 1, "", "", url.name, came_from),
         check=lambda now: _check(now, making, store.did),
         fields=fields,
-        as_copied=lambda ref: ref,
+        as_copied=lambda ref: _with_room(ref, source.url),
     )
-    return Accepted(made, url, _late(copy), _is_withdrawn(making, store.did))
+    taken_back = _taken_back(making, made, store.did)
+    if taken_back is not None and making.undo(made):
+        raise taken_back
+    return Accepted(made, url, _late(copy), taken_back is not None)
 
 
 def _found(source: Repository, store: RecordStore, owner: Did | Handle) -> RepoRecord:
@@ -103,8 +112,32 @@ def _found(source: Repository, store: RecordStore, owner: Did | Handle) -> RepoR
     return repo
 
 
+def _earlier(store: RecordStore, came_from: RepoRef) -> list[RepoRef]:
+    """From where else it has come to the account before: who kept the old copy there leads here."""
+    places = [each for old in redirects_of(store, came_from.key) for each in old.came_from]
+    return list({each.did: each for each in places if each.did != came_from.did}.values())
+
+
 def _check(repo: RepoRecord, making: Making, to: Did) -> None:
     offer_to(repo, making.source.url, to)
+    if repo.epoch > _MOST_MOVES:
+        raise _too_many(f"its settings have been written {repo.epoch} times", making.source.url)
+
+
+def _refuse_numbers(source: Repository, repo: RepoRecord) -> None:
+    """Before anything is written what the source counts is looked at, which goes on here."""
+    for ref in read_refs(source.store, repo.key, source.url).values():
+        _with_room(ref, source.url)
+
+
+def _with_room(ref: RefRecord, url: RepoUrl) -> RefRecord:
+    if ref.generation > _MOST_MOVES:
+        raise _too_many(f"{ref.name} has moved {ref.generation} times", url)
+    return ref
+
+
+def _too_many(what: str, url: RepoUrl) -> UnreadableRepository:
+    return UnreadableRepository(f"{url} cannot go on here: it says that {what}")
 
 
 def _late(copy: Copy) -> list[str]:
@@ -114,12 +147,16 @@ def _late(copy: Copy) -> list[str]:
     return []
 
 
-def _is_withdrawn(making: Making, to: Did) -> bool:
+def _taken_back(making: Making, made: RepoRecord, to: Did) -> NotOffered | None:
     """As far as can be told: it is accepted, whatever cannot be read any more."""
+    url = making.source.url
     try:
-        _check(making.source.record(), making, to)
-    except NotOffered:
-        return True
+        offer = offer_to(making.source.record(), url, to).offer
+    except NotOffered as error:
+        return error
     except KnotlessError:
-        return False
-    return False
+        return None
+    if any(place.answers(making.source.store.did, offer) for place in made.came_from):
+        return None
+    hint = f"git knotless repo accept {url}"
+    return NotOffered(f"{url} was offered anew just then", hint=hint)

@@ -1,4 +1,4 @@
-"""The writes of a push: what goes into one batch, and how many batches it takes."""
+"""What goes into one batch of writes, and how many batches a push takes."""
 
 import json
 import secrets
@@ -18,8 +18,10 @@ from git_knotless.value import replace, value
 MAX_WRITES = 200  # in one batch, on every host
 # Of the 1,000,000 bytes of JSON that hosts take, less what surrounds the writes.
 MAX_BYTES = 950_000
+MAX_DATA = 512 * 1024  # of them, that are what packs hold
 # The host's clock is known to a second, and an answer may have been under way for some.
 _AHEAD = timedelta(minutes=5)
+_SMALL = 2048  # bytes, of a record that holds no text of anybody's
 
 
 class Stamp:
@@ -68,6 +70,29 @@ def hold_epoch(repo: RepoRecord) -> Write:
     return Write("update", CLAIM, held.rkey, held.to_json())
 
 
+class Load:
+    """Of one batch, what is in it so far, as far as every host takes it.
+
+    `fixed` goes with it, and room is kept for `spare` writes that are small.
+    """
+
+    def __init__(self, fixed: Sequence[Write] = (), *, spare: int = 0) -> None:
+        self._writes = len(fixed) + spare
+        self._size = sum(map(_size, fixed)) + spare * _SMALL
+        self._data = sum(map(_data, fixed))
+        self._empty = True
+
+    def takes(self, group: Sequence[Write]) -> bool:
+        """Whether `group` went into it, whole; one that is too large by itself goes alone."""
+        writes = self._writes + len(group)
+        size = self._size + sum(map(_size, group))
+        data = self._data + sum(map(_data, group))
+        if not self._empty and (writes > MAX_WRITES or size > MAX_BYTES or data > MAX_DATA):
+            return False
+        self._writes, self._size, self._data, self._empty = writes, size, data, False
+        return True
+
+
 @value
 class PushBatch:
     """A batch, the moves that land with it, and whether it brings the pack."""
@@ -113,11 +138,9 @@ class Planner:
 
     def _fitting(self, fixed: Sequence[Write], moves: Sequence[Move]) -> int:
         """How many of `moves` go with `fixed`; a claim is kept free for a receipt."""
-        writes, size = len(fixed) + 1, sum(map(_size, fixed))
+        load = Load(fixed, spare=1)
         for count, move in enumerate(moves):
-            added = self._writes_of(move)
-            writes, size = writes + len(added), size + sum(map(_size, added))
-            if count and (writes > MAX_WRITES or size > MAX_BYTES):
+            if not load.takes(self._writes_of(move)):
                 return count
         return len(moves)
 
@@ -156,3 +179,9 @@ class Planner:
 def _size(write: Write) -> int:
     """What `write` takes in the request, in bytes, and a little more."""
     return len(json.dumps(write.value, ensure_ascii=False).encode()) + len(write.rkey) + 128
+
+
+def _data(write: Write) -> int:
+    """What it holds of a pack, in bytes and about."""
+    data = (write.value or {}).get("data")
+    return len(data.get("$bytes", "")) * 3 // 4 if isinstance(data, dict) else 0

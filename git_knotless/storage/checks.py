@@ -7,6 +7,7 @@ that one fault ends no check-up.
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from git_knotless.atproto.errors import NotAsked, NotRenewed
 from git_knotless.errors import KnotlessError
 
 Status = Literal["ok", "warn", "fail", "skipped"]
@@ -31,13 +32,21 @@ class Check(NamedTuple):
         try:
             found = self.look()
         except KnotlessError as error:
-            found = fail(error.message, error.hint)
+            found = _of(error)
         except OSError as error:
             name = f"{error.filename}: " if error.filename else ""
             found = fail(f"{name}{error.strerror or error}")
         if found.status in ("ok", "skipped") or found.hint is not None:
             return found
         return found._replace(hint=self.mend)
+
+
+def _of(error: KnotlessError) -> Verdict:
+    """A host that is not asked again, perhaps for a token first, is known to be slow by now."""
+    asked = error.__cause__ if isinstance(error, NotRenewed) else error
+    if isinstance(asked, NotAsked):
+        return skipped(asked.message)
+    return fail(error.message, error.hint)
 
 
 def ok(detail: str) -> Verdict:

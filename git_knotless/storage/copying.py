@@ -13,12 +13,11 @@ from typing import Any
 from git_knotless.atproto.errors import BlobNotFound
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import MAX_WRITES
+from git_knotless.storage.batches import Load
 from git_knotless.storage.carrying import carry
 from git_knotless.storage.fields import BadRecord
 from git_knotless.storage.holds import Hold
 from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.packs_out import INLINE_LIMIT
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.records import PACK, REF, RefRecord, RepoRecord, prefix_of
 from git_knotless.storage.repositories import AnotherRepository, Repository
@@ -30,8 +29,7 @@ from git_knotless.value import replace
 _READINGS = 10  # of a repository that is pushed to while it is copied
 _MOST_LOSSES = 3  # of blobs that the host had taken
 _MOST_HINTS = 64  # tips, or bases, named in a pack's record
-_DATA_A_BATCH = 512 * 1024  # bytes of packs in one batch of records
-_WRITES_A_BATCH = MAX_WRITES - 2  # the hold's claim goes, and the next comes
+_OF_THE_HOLD = 2  # writes of each batch: its claim goes, and the next comes
 
 
 class KeepsChanging(KnotlessError):
@@ -114,9 +112,8 @@ class Copy:
             for rkey, ref in wanted.items()
             if self._refs.get(rkey) != ref
         ]
-        writes = [*stale, *new]
-        for at in range(0, len(writes), _WRITES_A_BATCH):
-            self._hold.write(writes[at : at + _WRITES_A_BATCH])
+        for batch in _batches([*stale, *new]):
+            self._hold.write(batch)
         self._refs = dict(wanted)
         return bool(stale or new)
 
@@ -125,7 +122,7 @@ class Copy:
     def _bring_packs(self) -> tuple[bool, PackRecord | None]:
         """Whether any came, and one of which a blob is gone: it may have been folded meanwhile."""
         gone: PackRecord | None = None
-        came, batch = False, list[PackRecord]()
+        came, batch, load = False, list[PackRecord](), _load()
         with self._progress.meter("Copying packs", None, unit="bytes") as meter:
             stores = self._source.store, self._hold.store
             carried = carry(self._lacking(), *stores, directory=self._directory, meter=meter)
@@ -134,11 +131,15 @@ class Copy:
                     if each.pack is None:
                         gone = each.of
                         continue
-                    came = True
-                    batch.append(self._named(each.pack))
-                    if each.pack.blobs or _is_full(batch):
+                    came, pack = True, self._named(each.pack)
+                    if not load.takes([self._write(pack)]):
                         self._write_packs(batch)
-                        batch = []
+                        batch, load = [], _load()
+                        load.takes([self._write(pack)])
+                    batch.append(pack)
+                    if pack.blobs:
+                        self._write_packs(batch)
+                        batch, load = [], _load()
             self._write_packs(batch)
         return came, gone
 
@@ -166,15 +167,14 @@ class Copy:
             bases=_few(pack.bases),
         )
 
+    def _write(self, pack: PackRecord) -> Write:
+        return Write(_action(pack.rkey in self._packs), PACK, pack.rkey, pack.to_json())
+
     def _write_packs(self, packs: Sequence[PackRecord]) -> None:
         """Where the host has lost a blob since, the next reading brings the pack again."""
-        writes = [
-            Write(_action(pack.rkey in self._packs), PACK, pack.rkey, pack.to_json())
-            for pack in packs
-        ]
         try:
-            if writes:
-                self._hold.write(writes)
+            if packs:
+                self._hold.write([self._write(pack) for pack in packs])
         except BlobNotFound as error:
             self._losses += 1
             if self._losses > _MOST_LOSSES:
@@ -206,6 +206,17 @@ def _few(oids: tuple[str, ...]) -> tuple[str, ...]:
     return oids if len(oids) <= _MOST_HINTS else ()
 
 
-def _is_full(packs: Sequence[PackRecord]) -> bool:
-    data = sum(len(pack.data or b"") for pack in packs)
-    return len(packs) == _WRITES_A_BATCH or data > _DATA_A_BATCH - INLINE_LIMIT
+def _load() -> Load:
+    return Load(spare=_OF_THE_HOLD)
+
+
+def _batches(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:
+    batch, load = list[Write](), _load()
+    for write in writes:
+        if not load.takes([write]):
+            yield batch
+            batch, load = [], _load()
+            load.takes([write])
+        batch.append(write)
+    if batch:
+        yield batch

@@ -9,6 +9,8 @@ One that has moved to another account leaves redirects into that, under each nam
 only once the new place has all that is here.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from git_knotless.errors import KnotlessError
@@ -19,14 +21,17 @@ from git_knotless.storage.lookup import Accounts, Found, go_on
 from git_knotless.storage.outcome import Batch, Sent, send
 from git_knotless.storage.places import RedirectRecord, RepoRef, redirects_of
 from git_knotless.storage.records import CLAIM, REDIRECT, REPO, RefRecord, RepoRecord
-from git_knotless.storage.remains import CannotDelete, finish, half_deleted
-from git_knotless.storage.renaming import TooManyRedirects
-from git_knotless.storage.repositories import Repository
+from git_knotless.storage.remains import CannotDelete, finish
+from git_knotless.storage.repositories import AnotherRepository, Repository
 from git_knotless.storage.snapshot import NoSuchRepository, read_refs
-from git_knotless.storage.store import Write
+from git_knotless.storage.store import Record, Write
+from git_knotless.storage.taking import take_away_rest
+from git_knotless.storage.url import RepoUrl, without_git
+from git_knotless.value import replace
 
 _READINGS = 8  # of what others write to at the same time
-_OTHER_WRITES = 4  # of the first batch: two claims, the record, and a redirect under its name
+# In a batch with three writes that move the epoch, or two, the record and the redirect of its name.
+_MOST_NAMES = MAX_WRITES - 4
 
 
 class NotAllThere(KnotlessError):
@@ -34,36 +39,61 @@ class NotAllThere(KnotlessError):
 
 
 def delete(repository: Repository, accounts: Accounts | None = None) -> None:
-    """Delete the repository, and finish deleting any of that name that was cut.
+    """Delete the repository; or where there is none, what one of that name has left.
 
     What is deleted is in the account of `repository`, wherever it has moved to; `accounts` are
-    where that is looked for. Raises NoSuchRepository where there is neither, and NotAllThere.
+    where that is looked for. Raises NoSuchRepository where there is neither, and NotAllThere. What
+    an earlier one has left is all that is deleted, where another has its name: AnotherRepository.
     """
+    url = repository.url
     try:
-        _delete_record(repository, accounts)
+        repository.look()
     except NoSuchRepository:
-        markers = half_deleted(repository.store, repository.url.name)
-        if not markers:
+        if not delete_rest(repository):
             raise
-    else:
-        markers = half_deleted(repository.store, repository.url.name)
-    for marker in markers:
+        return
+    if delete_rest(repository):
+        raise AnotherRepository(
+            f"what an earlier {url} had left is gone now: the one that is there is another",
+            hint=f"to delete that one: git knotless repo delete {url}",
+        )
+    marker = _delete_record(repository, accounts)
+    with _resumable(url):
         finish(repository.store, marker)
 
 
-def _delete_record(repository: Repository, accounts: Accounts | None) -> None:
+def delete_rest(repository: Repository) -> bool:
+    """What a delete or a copy that was cut has left under its name; whether there was any."""
+    urls = filter(None, (repository.url, without_git(repository.url)))
+    with _resumable(repository.url):
+        found = [take_away_rest(repository.store, url) for url in urls]
+    return any(found)
+
+
+@contextmanager
+def _resumable(url: RepoUrl) -> Iterator[None]:
+    """Another may have the name by the time that the hint is followed: it is not to go too."""
+    try:
+        yield
+    except CannotDelete as error:
+        hint = f"git knotless repo delete --rest {url}"
+        raise CannotDelete(error.message, hint=hint) from error
+
+
+def _delete_record(repository: Repository, accounts: Accounts | None) -> Record:
     """From here on it is gone for everybody; one claim says so, until the rest is."""
     for _ in range(_READINGS):
         repo = repository.record()
         moved = _moved(repository, repo, accounts)
         settled = repo if moved is None else _settled(repository, repo, moved)
-        if settled is not None and _deleted(repository, settled, moved):
-            return
+        marker = _deleted(repository, settled, moved) if settled is not None else None
+        if marker is not None:
+            return marker
     raise CannotDelete(f"others keep changing {repository.url}: try again")
 
 
-def _deleted(repository: Repository, repo: RepoRecord, moved: Found | None) -> bool:
-    """False where another writer was first."""
+def _deleted(repository: Repository, repo: RepoRecord, moved: Found | None) -> Record | None:
+    """The claim that says so. None where another writer was first."""
     stamp = stamp_now(repository.store)
     gone = EpochRecord(repo.key, repo.epoch + 1, stamp.nonce, stamp.at, deleted=repo.name)
     redirects = _redirects(repository, repo, moved, stamp)
@@ -79,30 +109,54 @@ def _deleted(repository: Repository, repo: RepoRecord, moved: Found | None) -> b
         *redirects,
     ]
     batch = Batch(writes, gone.rkey, stamp.nonce)
-    return send(repository.store, batch, stale=stale) is Sent.LANDED
+    landed = send(repository.store, batch, stale=stale) is Sent.LANDED
+    return Record(gone.rkey, gone.to_json()) if landed else None
 
 
 def _moved(repository: Repository, repo: RepoRecord, accounts: Accounts | None) -> Found | None:
-    """Where readers are led from here; None where that is nowhere else."""
-    found = go_on(repository.url, repository.store, accounts, repo)
-    return found if found.store.did != repository.store.did else None
+    """Where readers are led from here; None where that is nowhere else.
+
+    Raises OfferUnsure: who it is offered to may not have all that is here.
+    """
+    try:
+        found = go_on(repository.url, repository.store, accounts, repo)
+    except NoSuchRepository:
+        return None
+    if found.store.did != repository.store.did:
+        return found
+    if found.unsure is not None:
+        raise found.unsure
+    return None
 
 
 def _settled(repository: Repository, repo: RepoRecord, moved: Found) -> RepoRecord | None:
     """The record at an epoch in which nothing comes to be here that `moved` lacks.
 
-    A push that is under way is refused by it, and one that reads it follows the move. None where
-    another writer was first.
+    A push that is under way is refused by it, and one that reads it follows the move. Old names
+    that the last write has no room for lead to the new place then. None where another writer was
+    first.
     """
     _refuse_lacking(repository, repo, moved)
+    settled = _rewritten(repository, repo, [])
+    if settled is not None:
+        _refuse_lacking(repository, settled, moved)
+    while settled is not None:
+        old = _old_names(repository, settled, moved)
+        if len(old) <= _MOST_NAMES:
+            break
+        settled = _rewritten(repository, settled, old[:_MOST_NAMES])
+    return settled
+
+
+def _rewritten(
+    repository: Repository, repo: RepoRecord, others: Sequence[Write]
+) -> RepoRecord | None:
+    """At its next epoch, with `others` in the same batch; None where another writer was first."""
     stamp = stamp_now(repository.store)
     new = repo.next_epoch(stamp.nonce, stamp.at)
-    batch = Batch(rewrite(repo, new), EpochRecord.of(new).rkey, stamp.nonce)
+    batch = Batch([*rewrite(repo, new), *others], EpochRecord.of(new).rkey, stamp.nonce)
     stale = partial(repository.moved_from, repo)
-    if send(repository.store, batch, stale=stale) is not Sent.LANDED:
-        return None
-    _refuse_lacking(repository, new, moved)
-    return new
+    return new if send(repository.store, batch, stale=stale) is Sent.LANDED else None
 
 
 def _refuse_lacking(repository: Repository, repo: RepoRecord, moved: Found) -> None:
@@ -132,31 +186,42 @@ def _redirects(
     repository: Repository, repo: RepoRecord, moved: Found | None, stamp: Stamp
 ) -> list[Write]:
     """Under its own name one, and of one that has moved under its old names too."""
-    if moved is None:
-        place, came_from = RepoRef(repository.store.did, repo.rkey, repo.key), None
-    else:
-        place, came_from = _place(repo, moved), repo.transferred_from
-    if came_from is not None and came_from.did == place.did:
-        came_from = None  # it has gone back: nobody is led there through here
-    there = {each.name: each for each in redirects_of(repository.store, repo.key)}
-    old = [name for name in there if moved is not None and name != repo.rkey]
-    if len(old) > MAX_WRITES - _OTHER_WRITES:
-        raise TooManyRedirects(
-            f"{len(old)} old names lead to {repository.url}, more than one write repoints",
-            hint=f"git knotless repo redirects -R {repository.url} --remove NAME",
-        )
+    place, came_from = _leading(repository, repo, moved)
     left = RedirectRecord.new(repo.rkey, place, stamp.at, came_from)
     own = repository.store.get(REDIRECT, repo.rkey) is not None
     writes = [Write("update" if own else "create", REDIRECT, repo.rkey, left.to_json())]
-    for name in old:
-        new = RedirectRecord.new(name, place, there[name].created_at, came_from)
-        writes.append(Write("update", REDIRECT, name, new.to_json()))
+    return writes if moved is None else writes + _old_names(repository, repo, moved)
+
+
+def _old_names(repository: Repository, repo: RepoRecord, moved: Found) -> list[Write]:
+    """Of those that do not lead to the new place yet, what makes them."""
+    place, came_from = _leading(repository, repo, moved)
+    writes = []
+    for old in redirects_of(repository.store, repo.key):
+        new = RedirectRecord.new(old.name, place, old.created_at, came_from).to_json()
+        if old.name != repo.rkey and new != old.to_json():
+            writes.append(Write("update", REDIRECT, old.name, new))
     return writes
+
+
+def _leading(
+    repository: Repository, repo: RepoRecord, moved: Found | None
+) -> tuple[RepoRef, list[RepoRef]]:
+    """Where its names are to lead, and from where it is followed through here.
+
+    Not from where it has gone back to.
+    """
+    if moved is None:
+        return RepoRef(repository.store.did, repo.rkey, repo.key), []
+    place = _place(repo, moved)
+    return place, [each for each in repo.came_from if each.did != place.did]
 
 
 def _place(repo: RepoRecord, moved: Found) -> RepoRef:
     """In the account that accepted it, wherever it has gone from there."""
     offered = repo.transfer
-    if offered is None or offered.did == moved.store.did:
+    if offered is None:
         return RepoRef(moved.store.did, moved.repo.rkey, repo.key)
+    if offered.did == moved.store.did:
+        return replace(offered, name=moved.repo.rkey)
     return offered

@@ -6,12 +6,13 @@ from pathlib import Path
 from git_knotless.atproto.syntax import Did, Handle, tid
 from git_knotless.storage.batches import stamp_now
 from git_knotless.storage.holds import HoldRecord
-from git_knotless.storage.making import Making, cut
+from git_knotless.storage.making import Making
 from git_knotless.storage.places import RepoRef
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import RecordStore
+from git_knotless.storage.taking import cut
 from git_knotless.storage.url import RepoUrl, check_new_name
 from git_knotless.value import value
 
@@ -42,7 +43,7 @@ def fork(
     BadName with nothing written.
     """
     repo = source.record()
-    url = RepoUrl(owner, check_new_name(name or repo.name))
+    url = RepoUrl(owner, check_new_name(repo.name if name is None else name))
     making = Making(source, store, url, directory=directory, progress=progress)
     origin = RepoRef(source.store.did, repo.rkey, repo.key)
     rest = [each for each in cut(store, origin.did) if each.name == url.name]

@@ -16,12 +16,20 @@ from git_knotless.atproto.syntax import Did, Handle, Rkey, is_rkey, tid
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import Stamp, stamp_now
 from git_knotless.storage.claims import EpochRecord, epoch_rkey
-from git_knotless.storage.creation import prove
 from git_knotless.storage.fields import BadRecord
 from git_knotless.storage.outcome import Batch, Sent, send
 from git_knotless.storage.places import RepoRef
-from git_knotless.storage.records import CLAIM, REPO, RepoRecord
-from git_knotless.storage.remains import epochs, finish, is_marker, key_of, take_away
+from git_knotless.storage.proving import prove
+from git_knotless.storage.records import CLAIM, REDIRECT, REPO, RepoRecord
+from git_knotless.storage.remains import (
+    epochs,
+    finish,
+    is_marker,
+    key_of,
+    placeholder,
+    take_away,
+    unplaced,
+)
 from git_knotless.storage.store import Record, RecordStore, Write
 from git_knotless.storage.url import RepoUrl
 from git_knotless.value import replace, value
@@ -112,7 +120,8 @@ class Hold:
             try:
                 refuse_copy(store, owner, wanted.repo)
             except CopyExists:
-                _give_back(store, ours)
+                if ours is not None:
+                    let_go(store, ours)
                 raise
             rkeys = [claim.rkey for claim in there]
             if ours is not None and ours.rkey not in rkeys:
@@ -200,7 +209,8 @@ def prove_host(store: RecordStore) -> None:
     stamp = stamp_now(store)
     nobodys = tid(int(stamp.time.timestamp() * 1_000_000), 0)
     probe, _ = prove(store, nobodys, stamp)
-    _delete(store, probe.rkey)
+    with suppress(KnotlessError):
+        take_away(store, probe.rkey, lambda: [Write("delete", CLAIM, probe.rkey)])
 
 
 def _without_markers(store: RecordStore, claims: Sequence[Record]) -> list[Record]:
@@ -216,26 +226,41 @@ def _claim(store: RecordStore, wanted: HoldRecord, there: Sequence[Record]) -> H
     stamp = stamp_now(store)
     epoch = max([wanted.epoch, *(epoch_of(claim) + 1 for claim in there)])
     new = replace(wanted, epoch=epoch, nonce=stamp.nonce, created_at=stamp.at)
+    names = _names(store, new, there, stamp)
     writes = [Write("delete", CLAIM, claim.rkey) for claim in there]
-    writes.append(Write("create", CLAIM, new.rkey, new.to_json()))
+    writes += [Write("create", CLAIM, new.rkey, new.to_json()), *names]
 
     def moved() -> bool:
-        return [claim.rkey for claim in epochs(store, wanted.repo)] != [c.rkey for c in there]
+        now = [claim.rkey for claim in epochs(store, wanted.repo)]
+        return now != [c.rkey for c in there] or _names(store, new, there, stamp) != names
 
     sent = send(store, Batch(writes, new.rkey, stamp.nonce), stale=moved)
     return new if sent is Sent.LANDED else None
 
 
-def _give_back(store: RecordStore, ours: HoldRecord | None) -> None:
-    """Only the claim: what else is there is the repository's that was finished meanwhile."""
-    if ours is not None:
-        _delete(store, ours.rkey)
+def _names(
+    store: RecordStore, new: HoldRecord, there: Sequence[Record], stamp: Stamp
+) -> list[Write]:
+    """Under the name that it is to have, if that is free, what tells of it; under no other."""
+    others = {old.name for old in map(held, there) if old is not None} - {new.name}
+    writes = [write for name in sorted(others) for write in unplaced(store, name, new.repo)]
+    if store.get(REDIRECT, new.name) is None:
+        left = placeholder(store, new.name, new.repo, stamp.at)
+        writes.append(Write("create", REDIRECT, left.name, left.to_json()))
+    return writes
 
 
-def _delete(store: RecordStore, claim: Rkey) -> None:
-    """What cannot be deleted now is a record that nobody reads."""
+def let_go(store: RecordStore, hold: HoldRecord) -> None:
+    """Only the claim: what else is there is the repository's that was finished meanwhile.
+
+    What cannot be deleted now is a record that nobody reads.
+    """
+
+    def writes() -> list[Write]:
+        return [Write("delete", CLAIM, hold.rkey), *unplaced(store, hold.name, hold.repo)]
+
     with suppress(KnotlessError):
-        take_away(store, claim, lambda: [Write("delete", CLAIM, claim)])
+        take_away(store, hold.rkey, writes)
 
 
 def _overtaken(record: HoldRecord) -> Overtaken:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from git_knotless.atproto import repo
+from git_knotless.atproto.auth import Auth
 from git_knotless.atproto.commit import PROOF_LIMIT, Proof, verify_proof
 from git_knotless.atproto.errors import (
     AtprotoError,
@@ -22,7 +23,7 @@ from git_knotless.atproto.identity import Resolver
 from git_knotless.atproto.keys import PublicKey, signing_key
 from git_knotless.atproto.oauth_metadata import NoOAuth, discover
 from git_knotless.atproto.syntax import Did, Nsid, Rkey, is_did, is_nsid
-from git_knotless.atproto.xrpc import Auth, Client
+from git_knotless.atproto.xrpc import Client
 from git_knotless.storage.checks import Check, Verdict, fail, ok, skipped, warn
 
 _ASKINGS = 5  # of which the median tells how fast a host answers
@@ -194,11 +195,11 @@ ASK_THE_OPERATOR = "tell whoever runs the host, or move the account to another"
 
 
 def directory(client: Client, url: str) -> Verdict:
-    """Of accounts: that it answers is enough, whatever it says."""
+    """Of accounts: that it answers is enough, whatever it says, unless it has had too much."""
     try:
         client.get_json(f"{url}/_health")
     except XrpcError as error:
-        if error.status >= 500:
+        if error.status >= 500 or isinstance(error, RateLimited):
             raise
     return ok(f"{host_of(url)} answers")
 

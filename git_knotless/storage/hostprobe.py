@@ -13,9 +13,9 @@ from git_knotless.atproto.syntax import Nsid
 from git_knotless.atproto.xrpc import Client
 from git_knotless.storage.checks import Check, Verdict, fail, ok, skipped, warn
 from git_knotless.storage.claims import EpochRecord
-from git_knotless.storage.creation import takes
 from git_knotless.storage.hostcheck import ASK_THE_OPERATOR, Sample, read_proof, sample_of, seeks
 from git_knotless.storage.packrecord import PACK_MIME, PackRecord
+from git_knotless.storage.proving import takes
 from git_knotless.storage.records import CLAIM, PACK, prefix_of
 from git_knotless.storage.scratch import Scratch, created, pack_bytes
 from git_knotless.storage.spool import blob_cid
@@ -74,7 +74,7 @@ class WriteChecks:
             ("limit held", self._limit_held, _LIMITS),
         ):
             yield Check(name, partial(self._begun, look), mend)
-        yield Check("removal", self._removal, _AGAIN)
+        yield Check("removal", partial(self._watched, self._removal), _AGAIN)
 
     def _begun(self, look: Callable[[EpochRecord], Verdict]) -> Verdict:
         if self._probe is None:
@@ -200,6 +200,8 @@ class WriteChecks:
         return warn("the host takes a larger blob than it says")
 
     def _removal(self) -> Verdict:
+        """Whatever the host did before: what is there is to go."""
+        self._client.take_time()
         before = self._scratch.remove()
         if before:
             return ok(f"nothing is left, nor are {before} records that a check-up before had left")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from git_knotless.atproto.files import replace_cache
+from git_knotless.atproto.files import read_file, replace_cache
 from git_knotless.storage.store import HostFacts
 
 _SECONDS = 86_400.0  # an operator's change of a limit is seen the day after
@@ -38,8 +38,7 @@ class HostCache:
 
     def _entries(self) -> dict[str, Any]:
         with suppress(OSError, ValueError, RecursionError):
-            with self._path.open("rb") as file:
-                entries = json.loads(file.read(_LARGEST_FILE))
+            entries = json.loads(read_file(self._path, _LARGEST_FILE))
             if isinstance(entries, dict):
                 return entries
         return {}

@@ -6,19 +6,29 @@ the `transfer` of its record, or by the redirect that was left when that was del
 place by `transferredFrom`, of its record or of the redirect that it left in turn. Whatever is
 short of that leads nowhere: never to another repository.
 
-A host that could not be asked is an error: it may hold the new place, and a push is not to land
-in the old one.
+A host that could not be asked may hold the new place. Where a repository is only offered to an
+account of it, the place that offers it is found, and said to be unsure: it can be read, and a
+push is not to land there. Where nothing else is left of it, that is an error.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from git_knotless.atproto.errors import DidNotFound, RepoNotFound
+from git_knotless.atproto.errors import AtprotoError, DidNotFound, RepoNotFound, RepoTakendown
 from git_knotless.atproto.syntax import Did, Handle, Rkey
+from git_knotless.errors import KnotlessError
 from git_knotless.storage.fields import BadRecord
-from git_knotless.storage.places import RedirectRecord, RepoRef, redirect_named, redirects_of
-from git_knotless.storage.records import REPO, RepoRecord
+from git_knotless.storage.listing import UnreadableListing
+from git_knotless.storage.places import (
+    RedirectRecord,
+    RepoRef,
+    redirect_named,
+    redirects_in,
+    redirects_of,
+)
+from git_knotless.storage.records import REDIRECT, REPO, RepoRecord
 from git_knotless.storage.snapshot import NoSuchRepository, check_format, record_named
 from git_knotless.storage.store import Record, RecordStore
 from git_knotless.storage.url import RepoUrl, without_git
@@ -27,6 +37,15 @@ from git_knotless.value import value
 MOST_REDIRECTS = 4  # within an account: one is the rule, the others let a read race a rename
 MOST_MOVES = 4
 _READINGS = 2  # of a redirect: what is renamed to and fro in between is not there for the first
+# What of another account is looked through for a repository that may have come there.
+_MOST_PAGES = 100
+_MOST_SECONDS = 20.0
+# An account that is gone, or that its host shows to nobody, holds nothing.
+_GONE = (DidNotFound, RepoNotFound, RepoTakendown)
+
+
+class OfferUnsure(KnotlessError):
+    """Whether a repository was accepted by whom it is offered to could not be found out."""
 
 
 class Accounts(Protocol):
@@ -39,12 +58,18 @@ class Accounts(Protocol):
 
 @value
 class Found:
-    """`url` is the canonical one. `moved`: another name, or another account, than asked for."""
+    """`url` is the canonical one. `moved`: another name, or another account, than asked for.
+
+    `through` are the accounts that lead to this one, from the one asked on. `unsure` is why it
+    may not be the place any more.
+    """
 
     repo: RepoRecord
     url: RepoUrl
     store: RecordStore
     moved: bool
+    through: tuple[Did, ...]
+    unsure: OfferUnsure | None
 
 
 def look_up(url: RepoUrl, accounts: Accounts) -> Found:
@@ -61,17 +86,17 @@ def go_on(
 
     Without `accounts` none but its own is looked into, and all others are as if they were gone.
     """
-    place = _Place(url.authority, store, repo or _by_redirect(store, url))
-    passed: list[_Place] = []  # those with a record
+    passed = [_Place(url.authority, store, repo or _by_redirect(store, url))]
     for _ in range(MOST_MOVES + 1):
-        if isinstance(place.held, RepoRecord):
-            passed.append(place)
-        onward = _moved_to(place, accounts)
+        try:
+            onward = _moved_to(passed[-1], accounts)
+        except OfferUnsure as error:
+            return _found(passed, url, error)
         if onward is None:
-            return _found(place, url)
+            return _found(passed, url)
         if isinstance(onward.held, RepoRecord) and (round_ := _from(onward, passed)):
-            return _found(_present(round_, url), url)
-        place = onward
+            return _found([*passed, _present(round_, url)], url)
+        passed.append(onward)
     raise _none(url)
 
 
@@ -79,7 +104,7 @@ def of_key(
     authority: Did | Handle, store: RecordStore, accounts: Accounts | None, key: str
 ) -> Found | None:
     """The repository of `key`, by whatever name the account has it or leads to it."""
-    named = [(repo.rkey, repo) for repo in _repositories(store) if repo.key == key]
+    named = [(repo.rkey, repo) for repo in _repositories(store.list(REPO, "")) if repo.key == key]
     old = [(redirect.name, None) for redirect in redirects_of(store, key)]
     for name, repo in [*named, *old]:
         with suppress(NoSuchRepository):
@@ -92,9 +117,11 @@ def of_key(
 def _from(place: "_Place", passed: list["_Place"]) -> list["_Place"]:
     """What was passed from there on, if it was: a way that leads round.
 
-    What a place offers that leads back to it is not accepted yet: the others are of an earlier
-    round. Each accept goes beyond the epoch of what it copies, so the present place has the last.
+    It can where some offer has no name by which it would be told from an earlier one: what a
+    place offers that leads back to it is not accepted yet. Each accept goes beyond the epoch of
+    what it copies, so the present place has the last.
     """
+    passed = [each for each in passed if isinstance(each.held, RepoRecord)]
     dids = [each.store.did for each in passed]
     return passed[dids.index(place.store.did) :] if place.store.did in dids else []
 
@@ -110,13 +137,16 @@ class _Place:
     held: _Held | None
 
 
-def _found(place: _Place, asked: RepoUrl) -> Found:
+def _found(passed: Sequence[_Place], asked: RepoUrl, unsure: OfferUnsure | None = None) -> Found:
+    place = passed[-1]
     if not isinstance(place.held, RepoRecord):
         raise _none(asked)
     url = RepoUrl(place.authority, place.held.rkey)
     check_format(place.held, url)
     moved = url.authority != asked.authority or url.name not in _names(asked)
-    return Found(place.held, url, place.store, moved)
+    dids = dict.fromkeys(each.store.did for each in passed)
+    through = tuple(did for did in dids if did != place.store.did)
+    return Found(place.held, url, place.store, moved, through, unsure)
 
 
 def _none(url: RepoUrl) -> NoSuchRepository:
@@ -136,11 +166,14 @@ def _names(url: RepoUrl) -> list[Rkey]:
 
 
 def _by_redirect(store: RecordStore, url: RepoUrl) -> _Held | None:
+    """What has the name without `.git` comes after what had the whole of it."""
     for _ in range(_READINGS):
-        redirects = (redirect_named(store, name) for name in _names(url))
-        redirect = next(filter(None, redirects), None)
+        redirect = redirect_named(store, url.name)
         if redirect is None:
-            return record_named(store, url)  # it may have been given the name back meanwhile
+            short = without_git(url)
+            if short is None:
+                return record_named(store, url)  # it may have been given the name back meanwhile
+            return record_named(store, short) or _by_redirect(store, short)
         held = _followed(store, redirect)
         if held is not None:
             return held
@@ -181,19 +214,31 @@ def _moved_to(old: _Place, accounts: Accounts | None) -> _Place | None:
             return None
     if new is None or new.did == old.store.did or accounts is None:
         return None
+    authority: Did | Handle = new.did
     try:
         authority, store = accounts.open_account(new.did)
-        held = _accepted(_held(store, new), old.store.did)
-    except (DidNotFound, RepoNotFound):  # an account that is gone holds nothing
+        held = _accepted(_held(store, new), old.store.did, new.offer)
+    except _GONE:
         return None
+    except (AtprotoError, UnreadableListing) as error:
+        if isinstance(old.held, RepoRecord):
+            raise _unsure(RepoUrl(old.authority, old.held.rkey), authority, error) from error
+        raise
     return None if held is None else _Place(authority, store, held)
 
 
-def _accepted(candidates: Iterator[_Held], old: Did) -> _Held | None:
-    """The one that says that it came from `old`."""
+def _unsure(url: RepoUrl, to: Did | Handle, error: KnotlessError) -> OfferUnsure:
+    return OfferUnsure(
+        f"{url} is offered to {to}, whose host does not say whether they accepted it: "
+        f"{error.message}",
+        hint=f"to take the offer back: git knotless repo transfer -R {url} --withdraw",
+    )
+
+
+def _accepted(candidates: Iterator[_Held], old: Did, offer: str | None) -> _Held | None:
+    """The one that says that it came from `old`, by that offer."""
     for held in candidates:
-        came_from = held.transferred_from
-        if came_from is not None and came_from.did == old:
+        if any(place.answers(old, offer) for place in held.came_from):
             return held
     return None
 
@@ -205,14 +250,24 @@ def _held(store: RecordStore, new: RepoRef) -> Iterator[_Held]:
         named = _followed(store, redirect)
     if named and _key(named) == new.key:
         yield named
-    yield from (repo for repo in _repositories(store) if repo.key == new.key)
-    yield from (each for each in redirects_of(store, new.key) if each.repo.did != store.did)
+    ends = time.monotonic() + _MOST_SECONDS
+    repos = _repositories(_until(ends, store.list(REPO, "")))
+    yield from (repo for repo in repos if repo.key == new.key)
+    redirects = redirects_in(_until(ends, store.list(REDIRECT, "")), new.key)
+    yield from (each for each in redirects if each.repo.did != store.did)
+
+
+def _until(ends: float, pages: Iterable[Sequence[Record]]) -> Iterator[Sequence[Record]]:
+    """`ends` is of time.monotonic()."""
+    for count, page in enumerate(pages):
+        if count == _MOST_PAGES or time.monotonic() > ends:
+            raise UnreadableListing("it lists more than can be looked through")
+        yield page
 
 
 def _key(held: _Held) -> str:
     return held.key if isinstance(held, RepoRecord) else held.repo.key
 
 
-def _repositories(store: RecordStore) -> Iterator[RepoRecord]:
-    pages: Iterator[Sequence[Record]] = store.list(REPO, "")
+def _repositories(pages: Iterable[Sequence[Record]]) -> Iterator[RepoRecord]:
     yield from filter(None, (_read(record) for page in pages for record in page))

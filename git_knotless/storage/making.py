@@ -5,41 +5,57 @@ which they came (`holds`). What is refused takes back what it wrote; what is cut
 found by its claim, and gone on with by the next that makes the same.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import MAX_WRITES
+from git_knotless.storage.batches import MAX_WRITES, stamp_now
+from git_knotless.storage.claims import EpochRecord
 from git_knotless.storage.copying import Copy
 from git_knotless.storage.creation import AlreadyExists
 from git_knotless.storage.editing import RacedTooOften
-from git_knotless.storage.holds import Hold, HoldRecord, held
+from git_knotless.storage.holds import Hold, HoldRecord, Overtaken
 from git_knotless.storage.offers import NotOffered
-from git_knotless.storage.outcome import HostRefused
+from git_knotless.storage.outcome import Batch, HostRefused, Sent, send
 from git_knotless.storage.packfile import BadPack
 from git_knotless.storage.places import RedirectRecord, RepoRef, redirects_of
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.records import CLAIM, REDIRECT, REPO, RefRecord, RepoRecord
-from git_knotless.storage.remains import clear_name
+from git_knotless.storage.remains import epochs, finish, placeholder
 from git_knotless.storage.renaming import TooManyRedirects
 from git_knotless.storage.repositories import AnotherRepository, Repository
 from git_knotless.storage.snapshot import NoSuchRepository, UnreadableRepository
 from git_knotless.storage.store import Record, RecordStore, Write
+from git_knotless.storage.taking import Left, clear_name, drop, freed, holds, left_under
 from git_knotless.storage.url import RepoUrl
+from git_knotless.value import value
 
 _READINGS = 8  # of names that others write to at the same time
-_OTHER_WRITES = 4  # of the last batch: two claims, the record, and a redirect under its name
+# Of the last batch: two claims, the record, a redirect under its name, and the three that tell the
+# repository which that led to.
+_OTHER_WRITES = 7
 # What another attempt meets again; whatever else ends one may be over by the next.
 _REFUSALS = (
     *(NotOffered, AlreadyExists, TooManyRedirects, BadPack),
     *(NoSuchRepository, AnotherRepository, UnreadableRepository),
 )
 
+# In a redirect, what the record said that is gone.
+_STANDS_FOR = ("transferredFrom", "transferredBefore")
+
 AsCopied = Callable[[RefRecord], RefRecord | None]
 Fields = Callable[[RepoRecord], Mapping[str, Any]]
+
+
+@value
+class _Names:
+    """What has the name, and the old names of the repository, if it was here before."""
+
+    under: Left | None
+    old: Sequence[RedirectRecord]
 
 
 class Making:
@@ -59,6 +75,7 @@ class Making:
         self.url = url
         self._directory = directory
         self._progress = progress
+        self._before = _Names(None, ())
 
     def refuse_taken(self, rest: Iterable[HoldRecord]) -> None:
         """Raises AlreadyExists, and takes away the `rest` of what was to have that name."""
@@ -79,12 +96,20 @@ class Making:
         as_copied: AsCopied,
     ) -> tuple[RepoRecord, Copy]:
         """`check` raises where the source is not to be copied any more."""
-        clear_name(self.store, self.url.name)
-        hold = Hold.take(self.store, self.url.authority, wanted)
+        clear_name(self.store, self.url, spare=wanted.repo)
         try:
-            copy = Copy(
-                self.source, hold, as_copied, directory=self._directory, progress=self._progress
-            )
+            hold = Hold.take(self.store, self.url.authority, wanted)
+            return self._held(hold, check, fields, as_copied)
+        except (*_REFUSALS, Overtaken):
+            self._leave_name(wanted.repo)
+            raise
+
+    def _held(
+        self, hold: Hold, check: Callable[[RepoRecord], None], fields: Fields, as_copied: AsCopied
+    ) -> tuple[RepoRecord, Copy]:
+        progress = self._progress
+        try:
+            copy = Copy(self.source, hold, as_copied, directory=self._directory, progress=progress)
             return self._finished(hold, copy, check, fields), copy
         except _REFUSALS:
             _give_up(hold)
@@ -108,6 +133,29 @@ class Making:
                 return made
         raise RacedTooOften(f"others keep changing {self.url}: try again")
 
+    def undo(self, made: RepoRecord) -> bool:
+        """Take it away again, and give its old names back what they were.
+
+        False where another has written to it meanwhile: then it stays.
+        """
+        stamp = stamp_now(self.store)
+        gone = EpochRecord(made.key, made.epoch + 1, stamp.nonce, stamp.at, deleted=made.name)
+        left = self._before.under
+        under = placeholder(self.store, made.rkey, made.key, stamp.at).to_json()
+        writes = [
+            Write("delete", CLAIM, EpochRecord.of(made).rkey),
+            Write("create", CLAIM, gone.rkey, gone.to_json()),
+            Write("delete", REPO, made.rkey),
+            Write("create", REDIRECT, made.rkey, left.redirect.value if left else under),
+            *(Write("update", REDIRECT, old.name, old.to_json()) for old in self._before.old),
+        ]
+        stands = partial(self.store.get, CLAIM, EpochRecord.of(made).rkey)
+        batch = Batch(writes, gone.rkey, stamp.nonce)
+        if send(self.store, batch, stale=lambda: stands() is None) is not Sent.LANDED:
+            return False
+        finish(self.store, Record(gone.rkey, gone.to_json()))
+        return True
+
     def _concluded(
         self, hold: Hold, read: RepoRecord, fields: Mapping[str, Any]
     ) -> RepoRecord | None:
@@ -118,20 +166,28 @@ class Making:
             return self._is_taken() or self._names(hold.key) != names
 
         least = read.epoch + 1 if read.key == hold.key else 1
-        return hold.conclude(fields, names, least=least, stale=stale)
+        self._before = names
+        return hold.conclude(fields, self._renamed(names, hold.key), least=least, stale=stale)
 
-    def _names(self, key: str) -> list[Write]:
-        """No redirect under its name any more; and old names of it, if it was here before, lead
-        here again.
-        """
-        here = RepoRef(self.store.did, self.url.name, key)
+    def _names(self, key: str) -> _Names:
+        under = left_under(self.store, self.url.name)
         old = [each for each in redirects_of(self.store, key) if each.name != self.url.name]
-        if len(old) > MAX_WRITES - _OTHER_WRITES:
-            raise TooManyRedirects(f"{len(old)} old names lead to {self.url}: more than one write")
-        writes = [Write("update", REDIRECT, each.name, _leading(each, here)) for each in old]
-        if self.store.get(REDIRECT, self.url.name) is not None:
-            writes.append(Write("delete", REDIRECT, self.url.name))
-        return writes
+        return _Names(under, old)
+
+    def _renamed(self, names: _Names, key: str) -> list[Write]:
+        """No redirect has its name any more; and its old names lead here again."""
+        if len(names.old) > MAX_WRITES - _OTHER_WRITES:
+            count = len(names.old)
+            raise TooManyRedirects(f"{count} old names lead to {self.url}: more than one write")
+        here = RepoRef(self.store.did, self.url.name, key)
+        writes = [Write("update", REDIRECT, each.name, _leading(each, here)) for each in names.old]
+        return writes + (freed(names.under, key, stamp_now(self.store)) if names.under else [])
+
+    def _leave_name(self, key: str) -> None:
+        """Who took it has moved the hold, and nobody can go on with it: raises AlreadyExists."""
+        rest = [each for each in holds(epochs(self.store, key)) if each.name == self.url.name]
+        if rest:
+            self.refuse_taken(rest)
 
     def _is_taken(self) -> bool:
         return self.store.get(REPO, self.url.name) is not None
@@ -149,21 +205,4 @@ def _give_up(hold: Hold) -> None:
 def _leading(redirect: RedirectRecord, to: RepoRef) -> dict[str, Any]:
     """It stands for nothing that is gone any more."""
     value = redirect.leading_to(to).to_json()
-    value.pop("transferredFrom", None)
-    return value
-
-
-def cut(store: RecordStore, source: Did) -> list[HoldRecord]:
-    """What in the account was to be made of the repositories of `source`, and is not."""
-    claims = (record for page in store.list(CLAIM, "") for record in page)
-    return [each for each in holds(claims) if each.source.did == source]
-
-
-def holds(claims: Iterable[Record]) -> list[HoldRecord]:
-    return [each for each in map(held, claims) if each is not None]
-
-
-def drop(store: RecordStore, owner: Did | Handle, rest: Iterable[HoldRecord]) -> None:
-    """Take away what nobody goes on with."""
-    for each in rest:
-        Hold.take(store, owner, each).discard()
+    return {name: each for name, each in value.items() if name not in _STANDS_FOR}

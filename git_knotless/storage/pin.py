@@ -4,11 +4,15 @@ A handle can come to name another account, and a name another repository. So the
 keeps what a remote led to first: `remote.<name>.knotlessdid` is the account that its handle named,
 `knotlesskey` the repository, and `knotlessurl` the address that both were read from. They hold
 for that address alone: whoever gives the remote another one means another.
+
+`knotlessowner` is the account that the repository was in when it was last read, where that is
+another: it has moved there. By it the repository is found once its old place leads there no more.
 """
 
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from git_knotless.atproto.syntax import Did, is_did
 from git_knotless.errors import KnotlessError
@@ -17,8 +21,11 @@ from git_knotless.storage.records import RepoRecord
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.url import SCHEME, BadUrl, RepoUrl, parse_url
 
+if TYPE_CHECKING:  # looked for is what is not where it was
+    from git_knotless.storage.lookup import Accounts
+
 _REPOSITORYS_OWN = ("local",)
-_DID, _KEY, _URL = "knotlessdid", "knotlesskey", "knotlessurl"
+_DID, _KEY, _OWNER, _URL = "knotlessdid", "knotlesskey", "knotlessowner", "knotlessurl"
 
 
 class OtherAccount(KnotlessError):
@@ -42,6 +49,7 @@ class Pin:
         self._is_kept = _is_address_of(section, url)
         self._held = {name: values[-1] for name, values in section.items()}
         self._asked: Did | None = None
+        self._accounts: Accounts | None = None
 
     @property
     def did(self) -> Did | None:
@@ -49,9 +57,12 @@ class Pin:
         did = self._held.get(_DID, "")
         return Did(did) if self._is_kept and not self._is_new and is_did(did) else None
 
-    def hold_account(self, did: Did) -> None:
-        """Remember whom the address names, or raise OtherAccount where another is remembered."""
-        self._asked = did
+    def hold_account(self, did: Did, accounts: "Accounts") -> None:
+        """Remember whom the address names, or raise OtherAccount where another is remembered.
+
+        `accounts` are where the repository is looked for when the address leads to it no more.
+        """
+        self._asked, self._accounts = did, accounts
         if not self._is_kept or self._is_new or _did_in(self._url):
             return
         pinned = self._held.get(_DID)
@@ -60,33 +71,51 @@ class Pin:
         elif pinned != did:
             raise OtherAccount(
                 f"{self._url} leads to {did} now, and {self._remote} is a remote of {pinned}",
-                hint=self._unset(_KEY, _DID),
+                hint=self._mend(pinned, "account", _KEY, _DID),
             )
 
     def hold(self, repository: Repository, repo: RepoRecord) -> None:
         """The same for the repository that was found, which may be in another account by now."""
         if not self._is_kept:
             return
-        pinned = self._held.get(_KEY)
+        owner = repository.store.did
+        moved_to = None if owner == self._asked else owner
         if self._is_new:
-            self._pin_anew(repo.key)
-        elif pinned is None:
-            self._write({_KEY: repo.key, _URL: self._url})
-        elif pinned != repo.key:
+            self._pin_anew(repo.key, moved_to)
+        elif self._held.get(_KEY, repo.key) == repo.key:
+            self._write({_KEY: repo.key, _OWNER: moved_to, _URL: self._url})
+        else:
             raise OtherRepository(
                 f"{self._url} is another repository now than {self._remote} is a remote of",
-                hint=self._way_to(pinned, repository) or self._unset(_KEY),
+                hint=self._mend(self._asked, "repository", _KEY),
             )
+
+    def elsewhere(self) -> str | None:
+        """The command after which the remote leads to its repository, where the address leads to
+        none. None: it is nowhere. Raises what keeps us from looking.
+        """
+        return self._way_from(self._asked)
+
+    def letting_go(self) -> str | None:
+        """The command after which the remote is kept to what it leads to then."""
+        return self._unset(_KEY) if self._key is not None else None
+
+    @property
+    def _key(self) -> str | None:
+        """Of the repository that the address led to."""
+        return self._held.get(_KEY) if self._is_kept and not self._is_new else None
 
     @property
     def _is_new(self) -> bool:
         return self._held.get(_URL, self._url) != self._url
 
-    def _pin_anew(self, key: str) -> None:
+    def _pin_anew(self, key: str, moved_to: Did | None) -> None:
         old = self._held[_URL]
-        was = self._held.get(_DID) or _did_in(old), self._held.get(_KEY, key)
-        self._write({_KEY: key, _DID: None if _did_in(self._url) else self._asked, _URL: self._url})
-        if was != (self._asked, key):
+        owner = self._held.get(_OWNER) or self._held.get(_DID) or _did_in(old)
+        was = owner, self._held.get(_KEY, key)
+        did = None if _did_in(self._url) else self._asked
+        self._write({_KEY: key, _DID: did, _OWNER: moved_to, _URL: self._url})
+        if was != (moved_to or self._asked, key):
             self._notify(
                 f"{self._remote} was a remote of {old}, and is kept to {self._url} from now on"
             )
@@ -101,17 +130,41 @@ class Pin:
                     self._git.run("config", "--replace-all", self._variable(name), text)
         self._held |= {name: text for name, text in values.items() if text is not None}
 
-    def _way_to(self, key: str, repository: Repository) -> str | None:
-        """The command after which the remote leads to the repository of `key`, if it is found."""
-        from git_knotless.storage.forwarding import set_url
-
+    def _mend(self, did: str | None, what: str, *names: str) -> str:
+        """`did` had the repository; `names` are what keeps the remote from leading to another."""
         with suppress(KnotlessError):  # whatever keeps us from looking, the remote is another's
-            found = repository.of_key(key)
-            if found is not None:
-                by_did = RepoUrl(found.store.did, found.url.name)
-                new = by_did if _did_in(self._url) else found.url
-                return set_url(self._git, self._remote, self._url, new)
+            if command := self._way_from(did):
+                return command
+        return f"only if you mean the other {what} from now on: {self._unset(*names)}"
+
+    def _way_from(self, did: str | None) -> str | None:
+        """As `elsewhere`, for a repository that was in the account `did` when it was pinned."""
+        for each in (did, self._held.get(_OWNER)):
+            if each is not None and (command := self._way_in(each)):
+                return command
         return None
+
+    def _way_in(self, did: str) -> str | None:
+        """The command that leads to the repository as the account `did` has it, or led to it."""
+        from git_knotless.atproto.errors import DidNotFound, RepoNotFound
+        from git_knotless.storage.forwarding import set_url
+        from git_knotless.storage.lookup import of_key
+
+        if self._key is None or self._accounts is None or not is_did(did):
+            return None
+        try:
+            found = of_key(*self._accounts.open_account(Did(did)), self._accounts, self._key)
+        except (DidNotFound, RepoNotFound):  # an account that is gone holds nothing
+            return None
+        if found is None:
+            return None
+        # A handle that leads to another account may be remembered as this one's.
+        by_did = _did_in(self._url) or str(found.url) == self._url
+        new = RepoUrl(found.store.did, found.url.name) if by_did else found.url
+        return set_url(self._git, self._remote, self._url, new)
+
+    def _only_if_meant(self, what: str, *names: str) -> str:
+        return f"only if you mean the other {what} from now on: {self._unset(*names)}"
 
     def _unset(self, *names: str) -> str:
         held = [name for name in names if name in self._held]

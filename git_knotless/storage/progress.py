@@ -8,7 +8,7 @@ from typing import Literal, Protocol, Self, TextIO
 
 Unit = Literal["count", "bytes"]
 
-_SHOWN_AFTER = 1.0  # seconds: what is over sooner needs no meter
+SHOWN_AFTER = 1.0  # seconds: what is over sooner needs no meter
 _REDRAWN_AFTER = 0.1  # seconds between two drawings: more only costs
 
 
@@ -91,7 +91,7 @@ class TextMeter:
         self._lock = threading.Lock()
         self._done = 0
         self._begun = clock()
-        self._next = self._begun if at_once else self._begun + _SHOWN_AFTER
+        self._next = self._begun if at_once else self._begun + SHOWN_AFTER
         self._width = 0  # of the line now on the screen, 0 where there is none
 
     def advance(self, by: int) -> None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from git_knotless.atproto import repo
+from git_knotless.atproto.auth import Auth
 from git_knotless.atproto.errors import (
     AccountNotHere,
     AtprotoError,
@@ -18,7 +19,7 @@ from git_knotless.atproto.errors import (
 from git_knotless.atproto.hosts import host_of
 from git_knotless.atproto.identity import Identity
 from git_knotless.atproto.syntax import Did, Rkey
-from git_knotless.atproto.xrpc import Auth, Client
+from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import LoginNeeded
 from git_knotless.storage.hosts import HostCache
 from git_knotless.storage.listing import Page, everything, under

@@ -5,7 +5,7 @@ only while the epoch it read stands. A batch that loses is read again: refs that
 are refused, the others go on. What was reported is what a fresh clone shows.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from git_knotless.atproto.errors import BlobNotFound
@@ -15,16 +15,17 @@ from git_knotless.storage.git import Git
 from git_knotless.storage.outcome import Sent, send
 from git_knotless.storage.parcel import Parcel
 from git_knotless.storage.progress import Progress
-from git_knotless.storage.records import RefRecord
-from git_knotless.storage.refname import BRANCHES, parents
+from git_knotless.storage.refname import BRANCHES
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.shallow import refuse_holes
 from git_knotless.storage.snapshot import Snapshot, read_refs
+from git_knotless.storage.standing import conflicts, is_there, reversals
 from git_knotless.storage.store import AccountMoved
-from git_knotless.storage.updates import Move, Outcome, Update, cannot_stand, judge
+from git_knotless.storage.updates import Move, Outcome, Update, judge
 
 _READINGS = 12  # of the repository in one push: before each, somebody else's write landed
 _ATOMIC = "atomic push failed"
+_DOUBT = "pushed, but not known to stand: git ls-remote shows whether it does"
 _LIKELY_DEFAULTS = ("main", "master", "trunk")
 
 
@@ -88,6 +89,7 @@ class _Push:
         self.atomic = atomic
         self.outcomes: dict[str, str | None] = {}
         self.landed: list[Move] = []
+        self.offered = False  # to another account, when it was pushed to
 
     def run(self, snapshot: Snapshot, updates: Sequence[Update], *, dry_run: bool) -> list[Outcome]:
         moves = self._judge(snapshot, updates)
@@ -99,6 +101,9 @@ class _Push:
                 self._land(snapshot, updates, moves)
             with self._partly([]):
                 self._take_back()
+            if self.offered:
+                with self._partly([]):
+                    self._follow_up()
         return [Outcome(update.name, self.outcomes.get(update.name)) for update in updates]
 
     def _judge(self, snapshot: Snapshot, updates: Sequence[Update]) -> list[Move]:
@@ -152,11 +157,17 @@ class _Push:
                 self.outcomes[move.name] = "fetch first"
         return self._judge(now, [update for update in updates if update.name in still])
 
-    def _send_all(self, snapshot: Snapshot, moves: Sequence[Move]) -> Snapshot | None:
-        """Send every batch. None once all have landed, else the repository as it is by now."""
+    def _send_all(
+        self, snapshot: Snapshot, moves: Sequence[Move], *, packed: bool = True
+    ) -> Snapshot | None:
+        """Send every batch. None once all have landed, else the repository as it is by now.
+
+        `packed`: with what the moves need, unless that has been there before.
+        """
+        self.offered |= snapshot.repo.transfer is not None
         stamp = new_stamp(snapshot, self.repository.store.clock_offset())
         # Making and uploading it takes its time; how old the snapshot is counts after that.
-        pack = self.parcel.packed(snapshot, _tips(moves), stamp)
+        pack = self.parcel.packed(snapshot, _tips(moves), stamp) if packed else None
         default = self._new_default(snapshot, moves)
         batches = Planner(snapshot.repo, stamp, default).plan(moves, pack)
         if self.atomic and len(batches) > 1:
@@ -227,38 +238,35 @@ class _Push:
         created = [move for move in self.landed if move.new is not None and move.old is None]
         if not created:
             return
-        doubt = "pushed, but not known to stand: git ls-remote shows whether it does"
-        self._refuse(created, doubt)
+        self._refuse(created, _DOUBT)
         refs = read_refs(self.repository.store, self.key, self.repository.url)
-        lost = dict(_conflicts(created, refs))
+        lost = dict(conflicts(created, refs))
         back = self.landed if self.atomic and lost else [m for m in created if m.name in lost]
         words = {move.name: lost.get(move.name, _ATOMIC) for move in back}
         raced = bool(back) and not self._reversed(back)
         self.outcomes |= {move.name: None for move in created if move.name in refs}
-        self.outcomes |= dict.fromkeys(words, doubt) if raced else words
+        self.outcomes |= dict.fromkeys(words, _DOUBT) if raced else words
+
+    def _follow_up(self) -> None:
+        """Whoever it is offered to may have accepted it meanwhile, and lack what was pushed.
+
+        Who accepts looks once more afterwards, too: one of both sees what the old place has alone.
+        """
+        stand = [move for move in self.landed if self.outcomes.get(move.name) is None]
+        self._refuse(stand, _DOUBT)
+        there = self.repository.moved_on()
+        refs = read_refs(there.store, self.key, there.url) if there is not None else {}
+        late = [move for move in stand if there and not is_there(move, refs)]
+        back = stand if self.atomic and late else late
+        self.outcomes |= {move.name: None for move in stand if move not in back}
+        if there is not None and back:
+            self.repository = self.repository.where_it_was()
+            if self._reversed(back):
+                self._refuse(back, f"it is {there.url} now: push it there")
 
     def _reversed(self, moves: Sequence[Move]) -> bool:
         now = self.repository.snapshot()
-        return self._send_all(now, list(_reversals(moves, now))) is None
-
-
-def _conflicts(created: Sequence[Move], refs: Mapping[str, RefRecord]) -> Iterator[tuple[str, str]]:
-    """Of `created`, the names beside which another's stands that cannot, and why."""
-    mine = {move.name for move in created}
-    there = {name for name, ref in refs.items() if ref.target is not None}
-    for name in there:
-        for parent in parents(name):
-            if parent in there and (name in mine) != (parent in mine):
-                loser, winner = (name, parent) if name in mine else (parent, name)
-                yield loser, cannot_stand(loser, winner)
-
-
-def _reversals(landed: Sequence[Move], now: Snapshot) -> Iterator[Move]:
-    """Moves back to where the refs were, of those that nobody has moved since."""
-    for move in landed:
-        ref = now.refs.get(move.name)
-        if ref is not None and ref.target == move.new and ref.generation == move.generation + 1:
-            yield Move(move.name, ref, move.old)
+        return self._send_all(now, list(reversals(moves, now)), packed=False) is None
 
 
 def _tips(moves: Sequence[Move]) -> list[str]:

@@ -36,7 +36,7 @@ class QuarantineLost(KnotlessError):
     def __init__(self, path: Path) -> None:
         super().__init__(
             f"{path} was removed while packs came in",
-            hint="fetch again, and not while git gc --prune=now or git prune runs",
+            hint="fetch again, once nothing prunes this repository, as gc --prune=now does",
         )
 
 

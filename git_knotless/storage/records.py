@@ -155,6 +155,15 @@ class RepoRecord:
         return self._same_key("transferredFrom")
 
     @property
+    def came_from(self) -> "tuple[RepoRef, ...]":
+        """That, and from where it came to this account before it had left it."""
+        if "transferredFrom" not in self.fields:
+            return ()
+        from git_knotless.storage.places import places_from
+
+        return places_from(self.fields, self.key)
+
+    @property
     def fork_of(self) -> "RepoRef | None":
         return self._reference("forkOf")
 

@@ -14,7 +14,7 @@ from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import MAX_WRITES
 from git_knotless.storage.outcome import REFUSALS
-from git_knotless.storage.places import RedirectRecord, redirect_named, redirects_of
+from git_knotless.storage.places import RedirectRecord, RepoRef, redirect_named, redirects_of
 from git_knotless.storage.records import CLAIM, COLLECTIONS_OF_A_REPOSITORY, REDIRECT, prefix_of
 from git_knotless.storage.store import Record, RecordStore, Write
 
@@ -43,28 +43,12 @@ def is_marker(claim: Record) -> bool:
     return isinstance(claim.value.get("deleted"), str)
 
 
-def half_deleted(store: RecordStore, name: Rkey) -> list[Record]:
-    """The markers of repositories of that name: the last one's, and of any that was cut."""
-    claims = (record for page in store.list(CLAIM, "") for record in page)
-    return [claim for claim in claims if claim.value.get("deleted") == name]
-
-
-def clear_name(store: RecordStore, name: Rkey) -> None:
-    """Finish a delete of `name` that was cut: it has left a redirect that tells of its key."""
-    redirect = redirect_named(store, name)
-    if redirect is None:
-        return
-    for claim in epochs(store, redirect.repo.key):
-        if claim.value.get("deleted") == name:
-            finish(store, claim)
-
-
 def finish(store: RecordStore, marker: Record) -> None:
     """Take away all that is left of the repository of `marker`, and then the marker."""
     key = key_of(marker)
     for collection in COLLECTIONS_OF_A_REPOSITORY:
-        _empty(store, collection, partial(_keys_of, store, collection, key), marker)
-    _empty(store, REDIRECT, partial(_old_names, store, key), marker)
+        _empty(store, partial(_all_of, store, collection, key, marker.rkey), marker)
+    _empty(store, partial(_old_names, store, key), marker)
     take_away(store, marker.rkey, lambda: _last(store, marker))
 
 
@@ -82,33 +66,63 @@ def leads_to_itself(redirect: RedirectRecord, store: RecordStore) -> bool:
     return (redirect.repo.did, redirect.repo.name) == (store.did, redirect.name)
 
 
+def placeholder(store: RecordStore, name: Rkey, key: str, at: str) -> RedirectRecord:
+    """Such a one, by which whoever takes the name finds what is left of the repository `key`."""
+    return RedirectRecord.new(name, RepoRef(store.did, name, key), at)
+
+
+def unplaced(store: RecordStore, name: Rkey, key: str) -> list[Write]:
+    """What takes that away again, if it is there."""
+    redirect = redirect_named(store, name)
+    if redirect and redirect.repo.key == key and leads_to_itself(redirect, store):
+        return [Write("delete", REDIRECT, name)]
+    return []
+
+
 def _last(store: RecordStore, marker: Record) -> list[Write]:
-    redirect = redirect_named(store, Rkey(str(marker.value.get("deleted", ""))))
-    writes = [Write("delete", CLAIM, marker.rkey)]
-    if redirect and redirect.repo.key == key_of(marker) and leads_to_itself(redirect, store):
-        writes.append(Write("delete", REDIRECT, redirect.name))
-    return writes
+    name = Rkey(str(marker.value.get("deleted", "")))
+    return [Write("delete", CLAIM, marker.rkey), *unplaced(store, name, key_of(marker))]
 
 
-def _keys_of(store: RecordStore, collection: str, key: str) -> list[Rkey]:
-    return [record.rkey for page in store.list(collection, prefix_of(key)) for record in page]
+def unnamed(store: RecordStore, names: Sequence[Rkey]) -> list[Write]:
+    """Takes redirects away. What was cut, and waits for the name, is found by it from then on."""
+    claims = (record for page in store.list(CLAIM, "") for record in page) if names else ()
+    waiting = {name: claim for claim in claims if (name := _name_in(claim)) is not None}
+    return [_without(store, name, waiting.get(name)) for name in names]
 
 
-def _old_names(store: RecordStore, key: str) -> list[Rkey]:
+def _name_in(claim: Record) -> str | None:
+    """What is deleted, or is to be made, under it."""
+    accepting = claim.value.get("accepting")
+    name = accepting.get("name") if isinstance(accepting, dict) else claim.value.get("deleted")
+    return name if isinstance(name, str) else None
+
+
+def _without(store: RecordStore, name: Rkey, waits: Record | None) -> Write:
+    if waits is None:
+        return Write("delete", REDIRECT, name)
+    left = placeholder(store, name, key_of(waits), str(waits.value.get("createdAt", "")))
+    return Write("update", REDIRECT, name, left.to_json())
+
+
+def _all_of(store: RecordStore, collection: str, key: str, but: Rkey) -> list[Write]:
+    records = (record for page in store.list(collection, prefix_of(key)) for record in page)
+    return [Write("delete", collection, each.rkey) for each in records if each.rkey != but]
+
+
+def _old_names(store: RecordStore, key: str) -> list[Write]:
     """Of the redirects to it; one into another account is to where it moved."""
     redirects = redirects_of(store, key)
     ours = (each for each in redirects if each.repo.did == store.did)
-    return [each.name for each in ours if not leads_to_itself(each, store)]
+    return unnamed(store, [each.name for each in ours if not leads_to_itself(each, store)])
 
 
-def _empty(
-    store: RecordStore, collection: str, listed: Callable[[], Sequence[Rkey]], marker: Record
-) -> None:
-    """Take away every record that is `listed`, but the marker; another may be at it too."""
+def _empty(store: RecordStore, listed: Callable[[], Sequence[Write]], marker: Record) -> None:
+    """Carry out every write that is `listed`; another may be at it too."""
     guard = Write("update", CLAIM, marker.rkey, marker.value)
     for attempt in range(_ATTEMPTS):
         _pause(attempt)
-        writes = [Write("delete", collection, rkey) for rkey in listed() if rkey != marker.rkey]
+        writes = listed()
         step = MAX_WRITES - 1
         batches = [[guard, *writes[at : at + step]] for at in range(0, len(writes), step)]
         refused = [batch for batch in batches if not _apply_unless_gone(store, batch)]

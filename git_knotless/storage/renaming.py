@@ -8,18 +8,19 @@ what another command changed is never undone.
 from collections.abc import Sequence
 from functools import partial
 
-from git_knotless.atproto.errors import AtprotoError
 from git_knotless.atproto.syntax import Rkey, is_rkey
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import MAX_WRITES, Stamp, stamp_now
+from git_knotless.storage.batches import MAX_WRITES, Stamp, rewrite, stamp_now
 from git_knotless.storage.claims import EpochRecord
 from git_knotless.storage.creation import AlreadyExists
 from git_knotless.storage.editing import RacedTooOften
-from git_knotless.storage.outcome import REFUSALS, SENDINGS, Batch, Sent, send
+from git_knotless.storage.outcome import Batch, Sent, send
 from git_knotless.storage.places import RedirectRecord, RepoRef, redirect_named, redirects_of
 from git_knotless.storage.records import CLAIM, REDIRECT, REPO, RepoRecord
+from git_knotless.storage.remains import unnamed
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import RecordStore, Write
+from git_knotless.storage.taking import Left, clear_name, freed, left_under
 from git_knotless.storage.url import RepoUrl, check_new_name
 from git_knotless.value import replace, value
 
@@ -45,7 +46,8 @@ class _Read:
     repo: RepoRecord
     redirects: Sequence[RedirectRecord]  # to the repository, within the account, by name
     taken: bool  # the new name, by a repository
-    redirected: tuple[bool, bool]  # whether a redirect has the old name; and the new one
+    left: bool  # whether a redirect has the old name
+    under: Left | None  # what has the new one
 
 
 def rename(repository: Repository, name: str) -> RepoRecord:
@@ -54,6 +56,8 @@ def rename(repository: Repository, name: str) -> RepoRecord:
     Raises BadName, AlreadyExists, SameName or TooManyRedirects with nothing written.
     """
     new = check_new_name(name)
+    repository.look()
+    clear_name(repository.store, RepoUrl(repository.url.authority, new))
     for _ in range(_READINGS):
         read, stamp = _read(repository, repository.record(), new), stamp_now(repository.store)
         _check(repository, read, new)
@@ -73,7 +77,8 @@ def _read(repository: Repository, repo: RepoRecord, new: Rkey) -> _Read:
         repo,
         redirects(repository, repo),
         store.get(REPO, new) is not None,
-        (store.get(REDIRECT, repo.rkey) is not None, store.get(REDIRECT, new) is not None),
+        store.get(REDIRECT, repo.rkey) is not None,
+        left_under(store, new),
     )
 
 
@@ -93,7 +98,6 @@ def _writes(
     repository: Repository, read: _Read, renamed: RepoRecord, stamp: Stamp
 ) -> Sequence[Write]:
     old, new = read.repo, renamed.rkey
-    left, replaced = read.redirected
     place = RepoRef(repository.store.did, new, old.key)
     epoch = EpochRecord.of(renamed)
     writes = [
@@ -101,8 +105,8 @@ def _writes(
         Write("create", CLAIM, epoch.rkey, epoch.to_json()),
         Write("create", REPO, new, renamed.to_json()),
         Write("delete", REPO, old.rkey),
-        _written(RedirectRecord.new(old.rkey, place, stamp.at), exists=left),
-        *[Write("delete", REDIRECT, new)] * replaced,
+        _written(RedirectRecord.new(old.rkey, place, stamp.at), exists=read.left),
+        *(freed(read.under, old.key, stamp) if read.under else ()),
     ]
     others = [each for each in read.redirects if each.name not in (old.rkey, new)]
     _check_count(repository.url, len(others), MAX_WRITES - len(writes))
@@ -128,24 +132,24 @@ def redirects(repository: Repository, repo: RepoRecord) -> list[RedirectRecord]:
 
 
 def remove_redirect(repository: Repository, name: str) -> None:
-    """Take back an old name. Raises NoSuchRedirect where it leads elsewhere, or nowhere."""
-    store, key = repository.store, repository.record().key
-    if not (is_rkey(name) and _leads_here(store, Rkey(name), key)):
-        hint = f"git knotless repo redirects -R {repository.url}"
-        raise NoSuchRedirect(f"{name} is not an old name of {repository.url}", hint=hint)
-    write = Write("delete", REDIRECT, Rkey(name))
-    for _ in range(SENDINGS):
-        try:
-            store.apply([write])
-        except REFUSALS:
-            raise
-        except AtprotoError as error:
-            trouble = error
-        else:
+    """Take back an old name. Raises NoSuchRedirect where it leads elsewhere, or nowhere.
+
+    It moves the epoch: whoever gives the name to something else at the same time does too.
+    """
+    store = repository.store
+    for _ in range(_READINGS):
+        repo = repository.record()
+        if not (is_rkey(name) and _leads_here(store, Rkey(name), repo.key)):
+            hint = f"git knotless repo redirects -R {repository.url}"
+            raise NoSuchRedirect(f"{name} is not an old name of {repository.url}", hint=hint)
+        stamp = stamp_now(store)
+        new = repo.next_epoch(stamp.nonce, stamp.at)
+        writes = [*rewrite(repo, new), *unnamed(store, [Rkey(name)])]
+        batch = Batch(writes, EpochRecord.of(new).rkey, stamp.nonce)
+        stale = partial(repository.moved_from, repo)
+        if send(store, batch, stale=stale) is Sent.LANDED:
             return
-        if not _leads_here(store, write.rkey, key):  # it was carried out, or another was first
-            return
-    raise trouble
+    raise RacedTooOften(f"others keep changing {repository.url}: try again")
 
 
 def _leads_here(store: RecordStore, name: Rkey, key: str) -> bool:

@@ -18,6 +18,7 @@ from git_knotless.storage.url import RepoUrl
 from git_knotless.value import replace
 
 if TYPE_CHECKING:  # a record that is there is read without either
+    from git_knotless.atproto.syntax import Did
     from git_knotless.storage.lookup import Accounts, Found
     from git_knotless.storage.places import RepoRef
 
@@ -38,9 +39,12 @@ class Repository:
 
     `asked` is the address that it was asked for by. `url` is the canonical one, and `store` that
     account's, of the place where it is, once it has been read; `moved` is whether that is another
-    than asked for. `writable`: the store carries the owner's session. Without `accounts` no move
-    to another account is followed. `hold` is asked of each record that is read, before anything
-    comes of it, and raises for one that is not to be the repository.
+    than asked for, and `through` the other accounts that lead there. `writable`: the store carries
+    the owner's session. Without `accounts` no move to another account is followed. `sure`: it is
+    not read where it is `unsure` whether it has moved on. `own`: an account's own record is all
+    that has to be known, wherever it may lead. `hold` is asked of each record that is read, before
+    anything comes of it, and raises for one that is not to be the repository. `elsewhere` is asked
+    where there is none, for the command by which it is found.
     """
 
     def __init__(
@@ -49,10 +53,13 @@ class Repository:
         store: RecordStore,
         *,
         writable: bool,
+        sure: bool = False,
+        own: bool = False,
         claim_grace: float = CLAIM_GRACE,
         asked: RepoUrl | None = None,
         accounts: "Accounts | None" = None,
         hold: "Callable[[Repository, RepoRecord], None] | None" = None,
+        elsewhere: Callable[[], str | None] | None = None,
     ) -> None:
         self.url = url
         self.store = store
@@ -60,9 +67,13 @@ class Repository:
         self.claim_grace = claim_grace
         self.asked = asked or url
         self.moved = False
-        self._home = url.authority, store  # of the account asked, wherever it leads
+        self.through: tuple[Did, ...] = ()
+        self.unsure: KnotlessError | None = None
+        self._sure = sure
+        self._own = own
         self._accounts = accounts
         self._hold = hold
+        self._elsewhere = elsewhere
         self._key: str | None = None
         self._ahead: tuple[RepoRecord, float] | None = None
 
@@ -100,7 +111,7 @@ class Repository:
         began = time.time()
         repo = record_named(self.store, self.url)
         if repo is None or "transfer" in repo.fields:
-            repo = self._follow(repo)
+            repo = self._led_on(repo)
         if self._key not in (None, repo.key):
             hint = f"git knotless repo list {self.url.authority}"
             raise AnotherRepository(f"{self.url} is another repository now", hint=hint)
@@ -110,23 +121,49 @@ class Repository:
         self.url = replace(self.url, name=repo.rkey)
         return repo, began + self.store.clock_offset()
 
+    def _led_on(self, repo: RepoRecord | None) -> RepoRecord:
+        try:
+            return self._follow(repo)
+        except NoSuchRepository as error:
+            if self._elsewhere is None:
+                raise
+            raise NoSuchRepository(error.message, hint=self._elsewhere()) from error
+
     def _follow(self, repo: RepoRecord | None) -> RepoRecord:
         from git_knotless.storage.lookup import go_on
 
-        found = go_on(self.url, self.store, self._accounts, repo)
+        try:
+            found = go_on(self.url, self.store, self._accounts, repo)
+        except NoSuchRepository:
+            if self._own and repo is not None:
+                return repo
+            raise
+        if self._sure and found.unsure is not None:
+            raise found.unsure
+        self.unsure = found.unsure
         if found.store.did != self.store.did:
             if self.writable:
                 hint = "run the command again: it goes on there"
                 raise MovedAway(f"{self.url} has moved to {found.url}", hint=hint)
-            self.store = found.store
+            self.store, self.through = found.store, found.through
         self.url, self.moved = found.url, self.moved or found.moved
         return found.repo
 
-    def of_key(self, key: str) -> "Found | None":
-        """Where the account asked has the repository of `key`, or leads to; None: it knows none."""
-        from git_knotless.storage.lookup import of_key
+    def moved_on(self) -> "Found | None":
+        """Where it is by now, if that is another account. Raises what keeps us from knowing."""
+        from git_knotless.storage.lookup import go_on
 
-        return of_key(*self._home, self._accounts, key)
+        repo = record_named(self.store, self.url)
+        found = go_on(self.url, self.store, self._accounts, repo)
+        if found.unsure is not None:
+            raise found.unsure
+        return found if found.store.did != self.store.did else None
+
+    def where_it_was(self) -> "Repository":
+        """The same in its account, wherever it has moved to by now."""
+        return Repository(
+            self.url, self.store, writable=self.writable, claim_grace=self.claim_grace
+        )
 
     def moved_from(self, old: RepoRecord) -> bool:
         """Whether the repository is not any more what it was at `old`."""

@@ -8,12 +8,12 @@ keys alone, from any machine.
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from git_knotless.atproto.errors import AtprotoError
+from git_knotless.atproto.errors import AtprotoError, BadAnswer
 from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import MAX_WRITES, stamp_now
@@ -22,13 +22,16 @@ from git_knotless.storage.outcome import Batch, send
 from git_knotless.storage.packfile import HEADER, TRAILER, header
 from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.records import CLAIM, COLLECTIONS_OF_A_REPOSITORY, PACK, REPO, prefix_of
-from git_knotless.storage.store import BlobRef, RecordStore, Write
+from git_knotless.storage.store import BlobRef, Record, RecordStore, Write
 
 # What the keys begin with: bits of a TID that are 0 until 33 ms of 1970 are over.
 _MARK = "2" * 8
 _MICROSECONDS = 1 << 15
 _CLOCK_IDS = 1 << 10
 _SWEEPS = 8
+# Of a collection: a check-up leaves a few hundred at most, and no account has so many repositories.
+_MOST_LISTED = 10_000
+_SWEEP_SECONDS = 60.0  # after which no other is begun
 _PAUSE = 0.2  # seconds before another sweep, longer each time
 _SETTLING = 2.0  # seconds after which what was sent without an answer has landed, or never will
 
@@ -103,9 +106,17 @@ class Scratch:
 
     def remove(self) -> int:
         """How many records of check-ups before went; raises where any of this one are left."""
-        self._removed = True
         if self.unclear:
             time.sleep(_SETTLING)
+        try:
+            swept = self._swept()
+        except KnotlessError:
+            self._removed = True
+            raise
+        self._removed = True  # and not before: whoever is ended here sweeps as they leave
+        return swept
+
+    def _swept(self) -> int:
         if self.key:
             self._sweep(self.key)
         now = self._marked() if self.found else {}
@@ -116,8 +127,10 @@ class Scratch:
 
     def _sweep(self, key: str) -> None:
         """Ends when a listing has none of it."""
-        why = "the host does not say why"
+        why, begun = "the host does not say why", time.monotonic()
         for attempt in range(_SWEEPS):
+            if time.monotonic() - begun > _SWEEP_SECONDS:
+                break
             time.sleep(_PAUSE * attempt)
             deletes = [Write("delete", kind, rkey) for kind, rkey in self._under(prefix_of(key))]
             if not deletes:
@@ -131,8 +144,7 @@ class Scratch:
 
     def _marked(self) -> _Records:
         """What is there of check-ups, and of no repository."""
-        pages = self.store.list(REPO, "")
-        repositories = {str(record.value.get("key")) for page in pages for record in page}
+        repositories = {str(record.value.get("key")) for record in self._listed(REPO, "")}
         found: dict[str, set[tuple[str, Rkey]]] = {}
         for collection, rkey in self._under(_MARK):
             found.setdefault(rkey.partition(".")[0], set()).add((collection, rkey))
@@ -142,9 +154,15 @@ class Scratch:
         return [
             (collection, record.rkey)
             for collection in COLLECTIONS_OF_A_REPOSITORY
-            for page in self.store.list(collection, prefix)
-            for record in page
+            for record in self._listed(collection, prefix)
         ]
+
+    def _listed(self, collection: str, prefix: str) -> Iterator[Record]:
+        records = (record for page in self.store.list(collection, prefix) for record in page)
+        for count, record in enumerate(records):
+            if count == _MOST_LISTED:
+                raise BadAnswer(f"the host lists more than {count:,} {collection} and no end")
+            yield record
 
 
 def created(record: EpochRecord | PackRecord) -> Write:

@@ -5,12 +5,14 @@ that does not know of a push that landed: as when an account moved, and the host
 a push after the account had been copied to the next.
 
 The file is of one repository, and has what each account that held it said of its refs, by the
-host that said it: `{"accounts": {did: {host: {ref: [generation, target]}}}}`. It is a memory and
+host that said it: `{"accounts": {did: {host: {ref: [generation, target]}}}}`; and through which
+accounts each was found: `{"through": {did: [did]}}`. What another account said counts only where
+the one led to the other, as both said: anybody can have something of that key. It is a memory and
 no more: garbage in it is as nothing, and without it nothing is noticed.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -59,13 +61,20 @@ _Accounts = dict[str, dict[str, _Refs]]
 
 
 class Seen:
-    """Of the repository of `key` in an account, which is at `host` now."""
+    """Of the repository of `key` in an account, which is at `host` now.
 
-    def __init__(self, git: Git, key: str, did: Did, host: str) -> None:
+    `through` are the accounts that have led there.
+    """
+
+    def __init__(
+        self, git: Git, key: str, did: Did, host: str, through: Sequence[Did] = ()
+    ) -> None:
         self.path = git.common_dir / "knotless" / f"{key}.seen"
         self._did = did
         self._host = host
+        self._through: dict[str, list[str]] = {}
         self._accounts = self._read()
+        self._led = [str(each) for each in through]
 
     def lost(self, refs: Mapping[str, RefRecord]) -> list[Lost]:
         """The refs that were seen later than they are in `refs`, by name.
@@ -100,10 +109,11 @@ class Seen:
         return Sighting(0, None, self._host)
 
     def _sightings(self) -> dict[str, Sighting]:
-        """What this account said last; where it never did, what others did that held it."""
-        own = self._accounts.get(self._did)
+        """The latest that this account said, or one that led here, or one that this led to."""
         latest: dict[str, Sighting] = {}
-        for hosts in self._accounts.values() if own is None else [own]:
+        for did, hosts in self._accounts.items():
+            if did not in (self._did, *self._led) and self._did not in self._through.get(did, ()):
+                continue
             for host, refs in hosts.items():
                 for name, (generation, target) in refs.items():
                     if name not in latest or latest[name].generation < generation:
@@ -118,6 +128,8 @@ class Seen:
             return {}
         if not isinstance(held, dict) or held.get("version") != _VERSION:
             return {}
+        for did, through in _members(held.get("through")):
+            self._through[did] = through if isinstance(through, list) else []
         return {
             did: {host: dict(_refs(refs)) for host, refs in _members(hosts)}
             for did, hosts in _members(held.get("accounts"))
@@ -125,10 +137,12 @@ class Seen:
 
     def _write(self, accounts: _Accounts) -> None:
         """What cannot be written now is not remembered: nothing fails for want of it."""
-        if accounts == self._accounts:
+        through = {**self._through, self._did: self._led}
+        if (accounts, through) == (self._accounts, self._through):
             return
-        self._accounts = accounts
-        data = json.dumps({"version": _VERSION, "accounts": accounts}).encode()
+        self._accounts, self._through = accounts, through
+        held = {"version": _VERSION, "accounts": accounts, "through": through}
+        data = json.dumps(held).encode()
         with suppress(OSError):
             self.path.parent.mkdir(exist_ok=True)
             replace_cache(self.path, data)

@@ -7,7 +7,7 @@ from git_knotless.storage.fields import BadRecord
 from git_knotless.storage.records import REF, REPO, RefRecord, RepoRecord, prefix_of
 from git_knotless.storage.refname import blocker_of
 from git_knotless.storage.store import Record, RecordStore
-from git_knotless.storage.url import RepoUrl, without_git
+from git_knotless.storage.url import RepoUrl
 from git_knotless.value import value
 
 # What one repository may hold: more is a host that makes refs up. So many are some 60 MB here.
@@ -58,15 +58,9 @@ class Snapshot:
 
 
 def record_named(store: RecordStore, url: RepoUrl) -> RepoRecord | None:
-    """The repository's record under `url`'s name, or under that name without its `.git`.
-
-    What no record has may have been renamed: `lookup` goes on from there.
-    """
-    for candidate in filter(None, (url, without_git(url))):
-        record = store.get(REPO, candidate.name)
-        if record is not None:
-            return _readable(record, candidate)
-    return None
+    """The repository's record under `url`'s name: `lookup` goes on where there is none."""
+    record = store.get(REPO, url.name)
+    return None if record is None else _readable(record, url)
 
 
 def _readable(record: Record, url: RepoUrl) -> RepoRecord:

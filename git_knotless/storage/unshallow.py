@@ -21,7 +21,7 @@ def unshallow(git: Git, tips: Iterable[str]) -> None:
     except FileExistsError as error:
         raise KnotlessError(
             f"{lock} exists: another git is at work on where history ends",
-            hint=f"git fetch --unshallow, once it is done; if none is, rm {lock} first",
+            hint=f"once it is done, or rm {lock} if none is: git fetch --unshallow",
         ) from error
     try:
         left = [commit for commit in file.read_text().split() if commit not in whole]

@@ -60,10 +60,10 @@ def parse_target(text: str) -> RepoUrl:
     if "://" in text:
         raise BadUrl(f"{text!r} is not a {SCHEME} URL")
     if not text:
-        raise BadUrl("'' names no repository", hint="a URL or handle/name")
+        raise BadUrl("'' names no repository", hint="give a URL or HANDLE/NAME")
     name = text.removesuffix("/").removesuffix(".git")
     if _MADE.fullmatch(name) and not _looks_like_a_handle(name.lower()):
-        raise NoOwner(f"{text!r} names no owner", hint=f"handle/{name}")
+        raise NoOwner(f"{text!r} names no owner", hint=f"give it with its owner: HANDLE/{name}")
     return _parse(text, text.removeprefix("@"))
 
 
@@ -74,7 +74,9 @@ def _parse(text: str, rest: str) -> RepoUrl:
     except InvalidSyntax as error:
         raise BadUrl(f"{text!r}: {error.message}") from error
     if not slash or not name:
-        raise BadUrl(f"{text!r} names no repository", hint=f"{SCHEME}{owner}/<name>")
+        raise BadUrl(
+            f"{text!r} names no repository", hint=f"give it with its name: {SCHEME}{owner}/NAME"
+        )
     if not is_rkey(name) or name.startswith("-"):
         raise BadUrl(f"{text!r}: {name!r} cannot be the name of a repository")
     return RepoUrl(owner, Rkey(name))

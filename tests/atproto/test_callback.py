@@ -18,13 +18,14 @@ import pytest
 from git_knotless.atproto import callback
 from git_knotless.atproto.callback import CannotListen, Listener, LoginTimedOut, listen
 
+AGAIN = "git knotless login alice.test --no-browser"
 STATE = "the-state-of-this-login"
 GOOD = {"code": "cod-1", "state": STATE, "iss": "http://localhost:2583"}
 
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    with listen() as listener:
+    with listen(AGAIN) as listener:
         yield listener
 
 
@@ -58,6 +59,14 @@ def test_the_answer_comes_with_a_page(answer: Answer, browser: httpx.Client) -> 
     }
     assert page.headers["content-security-policy"] == "default-src 'none'"
     assert page.headers["cache-control"] == "no-store"
+
+
+def test_a_denial_is_shown_as_one(answer: Answer, browser: httpx.Client) -> None:
+    denied = {"error": "access_denied", "state": STATE, "iss": GOOD["iss"]}
+    page = browser.get("/callback", params=denied)
+    assert answer.result(5) == denied
+    assert "The login was denied." in page.text
+    assert "has the answer" not in page.text
 
 
 def test_a_second_redirect_finds_nobody(answer: Answer, browser: httpx.Client) -> None:
@@ -146,13 +155,17 @@ def test_a_request_that_comes_in_pieces(answer: Answer, listener: Listener) -> N
         (b"\r\n\r\n", b"400"),
         (b"GET http://127.0.0.1/callback HTTP/1.1\r\n\r\n", b"400"),
         (b"GET /callback HTTP/2\r\n\r\n", b"400"),
+        (b"GET //[ HTTP/1.1\r\nHost: 127.0.0.1:%(port)d\r\n\r\n", b"404"),
+        (b"GET //[::1/callback?x HTTP/1.1\r\nHost: 127.0.0.1:%(port)d\r\n\r\n", b"404"),
+        (b"GET /callback?state=\xff HTTP/1.1\r\nHost: 127.0.0.1:%(port)d\r\n\r\n", b"400"),
+        (b"GET /callback?%%ff HTTP/1.1\r\nHost: 127.0.0.1:%(port)d\r\n\r\n", b"400"),
     ],
 )
 def test_what_is_no_request(
     answer: Answer, listener: Listener, browser: httpx.Client, sent: bytes, status: bytes
 ) -> None:
     with closing(connect(listener)) as odd:
-        odd.sendall(sent)
+        odd.sendall(sent % {b"port": listener.port})
         assert odd.recv(100).startswith(b"HTTP/1.1 " + status)
     browser.get("/callback", params=GOOD)
     assert answer.result(5) == GOOD
@@ -168,6 +181,38 @@ def test_many_who_say_nothing(answer: Answer, listener: Listener, browser: httpx
     assert answer.result(5) == GOOD
 
 
+def test_one_that_speaks_as_it_is_let_go_for_another() -> None:
+    """Both are seen in the same moment, since a process was stopped in between."""
+    waits = """
+from git_knotless.atproto import callback
+callback._MOST_CONNECTIONS = 2
+with callback.listen() as listener:
+    print(listener.port, flush=True)
+    print(listener.wait("the-state", 20))
+"""
+    command = [sys.executable, "-c", waits]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        address = ("127.0.0.1", int(process.stdout.readline()))
+        opened = [socket.create_connection(address, timeout=10) for _ in range(2)]
+        with closing(socket.create_connection(address, timeout=10)) as probe:
+            probe.sendall(b"\r\n\r\n")
+            assert probe.recv(100).startswith(b"HTTP/1.1 400"), "and those before were seen"
+        opened.append(socket.create_connection(address, timeout=10))
+        time.sleep(0.2)  # nothing tells when the third is seen
+        process.send_signal(signal.SIGSTOP)
+        opened.append(socket.create_connection(address, timeout=10))
+        opened[1].sendall(b"G")
+        process.send_signal(signal.SIGCONT)
+        with closing(socket.create_connection(address, timeout=10)) as browser:
+            head = f"GET /callback?state=the-state HTTP/1.1\r\nHost: 127.0.0.1:{address[1]}\r\n\r\n"
+            browser.sendall(head.encode())
+            assert browser.recv(100).startswith(b"HTTP/1.1 200")
+        assert process.wait(10) == 0
+        for each in opened:
+            each.close()
+
+
 def test_those_who_are_late_are_let_go(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callback, "_HEAD_SECONDS", 0.2)
     with ThreadPoolExecutor(1) as threads, closing(connect(listener)) as idle:
@@ -179,8 +224,9 @@ def test_those_who_are_late_are_let_go(listener: Listener, monkeypatch: pytest.M
 
 def test_nobody_is_waited_for_for_ever(listener: Listener) -> None:
     begun = time.monotonic()
-    with pytest.raises(LoginTimedOut, match="the browser has brought no answer"):
+    with pytest.raises(LoginTimedOut, match="the browser has brought no answer") as caught:
         listener.wait(STATE, 0.3)
+    assert caught.value.hint == AGAIN
     assert time.monotonic() - begun < 5
 
 
@@ -215,6 +261,6 @@ def test_a_machine_that_gives_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(socket, "create_server", refuse)
-    with pytest.raises(CannotListen, match="Too many open files") as caught, listen():
+    with pytest.raises(CannotListen, match="Too many open files") as caught, listen(AGAIN):
         pass
-    assert caught.value.hint == "git knotless login HANDLE --no-browser"
+    assert caught.value.hint == AGAIN

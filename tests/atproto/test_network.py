@@ -26,8 +26,8 @@ from git_knotless.atproto.errors import (
 )
 from git_knotless.atproto.identity import Identity, Resolver
 from git_knotless.atproto.oauth import NoOAuth, begin
-from git_knotless.atproto.password import LoginRefused, login_with_password, logout
-from git_knotless.atproto.session_auth import SessionAuth
+from git_knotless.atproto.password import LoginRefused, login_with_password
+from git_knotless.atproto.session_auth import SessionAuth, end, log_out
 from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did, Rkey, is_tid
 from git_knotless.atproto.xrpc import Client
@@ -212,13 +212,13 @@ def test_a_token_that_ended_is_renewed(
 def test_a_login_that_has_ended(
     client: Client, alice: Account, auth: SessionAuth, store: SessionStore
 ) -> None:
-    logout(client, store, auth.session)
+    assert log_out(client, store, auth.did).trouble is None
     assert store.load(auth.did) is None
     store.save(replace(auth.session, access="opaque"))
     old = SessionAuth(client, store, replace(auth.session, access="opaque"))
     with pytest.raises(LoginNeeded, match="has ended"):
         repo.apply_writes(client, alice.pds, auth.did, [create("k")], auth=old)
-    logout(client, store, auth.session)
+    assert end(client, auth.session) is True, "it had ended already"
 
 
 def test_a_deactivated_account(client: Client, alice: Account, auth: SessionAuth) -> None:

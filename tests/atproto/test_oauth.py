@@ -1,8 +1,11 @@
 """Logging in with OAuth: what is asked of whom, what is believed, and what is given back."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -10,9 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from git_knotless.atproto import oauth
 from git_knotless.atproto.errors import (
-    AtprotoError,
     AuthRefused,
     BadAnswer,
     ClockWrong,
@@ -24,7 +25,9 @@ from git_knotless.atproto.errors import (
 from git_knotless.atproto.identity import Identity
 from git_knotless.atproto.oauth import BadRedirect, LoginRefused, NoOAuth, WrongAccount, begin
 from git_knotless.atproto.oauth_metadata import discover
-from git_knotless.atproto.sessions import Session, SessionStore
+from git_knotless.atproto.session import Session
+from git_knotless.atproto.session_auth import Ended, end, log_out
+from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.atproto.xrpc import Client
 from tests.atproto.authserver import (
@@ -283,6 +286,15 @@ def test_a_clock_that_is_off_is_why(client: Client, server: AuthServer) -> None:
         begin(client, ALICE, SCOPE, redirect_port=1)
 
 
+def test_a_clock_that_is_off_is_why_with_any_status(client: Client, server: AuthServer) -> None:
+    """As OAuth has it for all that is wrong with a request, 400."""
+    date = format_datetime(datetime.fromtimestamp(time.time() + 420, UTC), usegmt=True)
+    refusal = httpx.Response(400, json={"error": "invalid_dpop_proof"}, headers={"Date": date})
+    server.answers[PAR] = lambda _: refusal
+    with pytest.raises(ClockWrong, match="7 minutes behind"):
+        begin(client, ALICE, SCOPE, redirect_port=1)
+
+
 # What the browser brings back.
 
 
@@ -340,9 +352,11 @@ def test_somebody_else_who_approves_is_logged_out_again(
     answer = server.approve(begun.url)
     server.take()
     with pytest.raises(WrongAccount) as caught:
-        begun.finish(client, answer)
-    assert BOB in caught.value.message
-    assert "alice.test" in caught.value.message
+        begun.finish(client, answer, name_of={BOB: "bob.test"}.__getitem__)
+    assert caught.value.message == "bob.test approved the login; it was asked of alice.test"
+    assert caught.value.hint == (
+        "sign out at localhost:2583 in that browser, then: git knotless login alice.test"
+    )
     assert server.take() == [TOKEN, REVOKE]
     assert (server.grants == []) == gives_back
 
@@ -423,7 +437,7 @@ def test_a_revocation_ends_the_session(
     store.save(session)
     client.nonces[PDS] = "stale"
     server.take()
-    assert oauth.revoke(client, store, session) is True
+    assert log_out(client, store, session.did) == Ended(session)
     assert server.take() == [METADATA, REVOKE, REVOKE, SESSION, TOKEN]
     assert server.grants == []
     assert store.load(session.did) is None
@@ -436,17 +450,17 @@ def test_a_host_that_does_not_revoke_is_found_out(
     store.save(session)
     server.revokes = False
     server.take()
-    assert oauth.revoke(client, store, session) is False
+    assert log_out(client, store, session.did) == Ended(session, "did not end the session")
     assert server.take() == [METADATA, REVOKE, SESSION]
     assert store.load(session.did) is None
 
 
 def test_a_dead_access_token_does_not_hide_that_the_session_lives(
-    client: Client, server: AuthServer, store: SessionStore
+    client: Client, server: AuthServer
 ) -> None:
     session = replace(login(client, server), access="expired")
     server.revokes = False
-    assert oauth.revoke(client, store, session) is False
+    assert end(client, session) is False
 
 
 @pytest.mark.parametrize(
@@ -463,18 +477,19 @@ def test_a_session_is_forgotten_whatever_the_host_says(
     session = login(client, server)
     store.save(session)
     server.answers[path] = fail
-    with pytest.raises(AtprotoError):
-        oauth.revoke(client, store, session)
+    trouble = log_out(client, store, session.did).trouble
+    assert trouble is not None
+    assert trouble.startswith("could not be told: localhost:2583 ")
     assert store.load(session.did) is None
 
 
 def test_a_session_that_has_ended_costs_no_request(
     client: Client, server: AuthServer, store: SessionStore
 ) -> None:
-    session = replace(login(client, server), access="", refresh="", dpop_key=None)
+    session = login(client, server).over()
     store.save(session)
     server.take()
-    assert oauth.revoke(client, store, session) is True
+    assert log_out(client, store, session.did) == Ended(session)
     assert server.take() == []
     assert store.load(session.did) is None
 

@@ -1,8 +1,10 @@
 """App-password sessions: begun, carried to one host only, renewed once, and ended."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -15,14 +17,17 @@ from git_knotless.atproto.errors import (
     AccountTakedown,
     AtprotoError,
     BadAnswer,
+    HostTimeout,
     HostUnreachable,
+    NotRenewed,
     RateLimited,
     ServerFault,
 )
 from git_knotless.atproto.identity import Identity
-from git_knotless.atproto.password import LoginRefused, login_with_password, logout
-from git_knotless.atproto.session_auth import SessionAuth
-from git_knotless.atproto.sessions import Session, SessionStore
+from git_knotless.atproto.password import LoginRefused, login_with_password
+from git_knotless.atproto.session import moment
+from git_knotless.atproto.session_auth import Ended, SessionAuth, log_out
+from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import LoginNeeded
@@ -259,6 +264,7 @@ def test_a_logout_elsewhere_ends_the_login_here(
     ("refusal", "kind"),
     [
         (httpx.ReadError("reset"), HostUnreachable),
+        (httpx.ReadTimeout("slow"), HostTimeout),
         (xrpc_error(500, "InternalServerError"), ServerFault),
         (json_answer({"did": "did:plc:ragtjsm2j2vknwkz3zp4oxrd"}), BadAnswer),
         (json_answer({"did": DID, "accessJwt": 7}), BadAnswer),
@@ -275,8 +281,14 @@ def test_a_renewal_that_fails_keeps_the_session(
     before = store.load(Did(DID))
     pds.issue()
     pds.refusal[REFRESH] = refusal
-    with pytest.raises(kind):
-        client.get(PDS, GET, auth=auth())
+    here = auth()
+    for _ in range(4):  # as of four uploads
+        with pytest.raises(NotRenewed) as caught:
+            client.get(PDS, GET, auth=here)
+        assert not isinstance(caught.value, AtprotoError), "nothing takes it for a failed write"
+    first = caught.value.__cause__
+    assert first is not None
+    assert isinstance(first.__cause__, kind)
     assert pds.asked.count(REFRESH) == (2 if kind is ServerFault else 1)
     assert store.load(Did(DID)) == before
 
@@ -305,18 +317,20 @@ def test_unknown_fields_of_a_session_survive_a_renewal(
 
 
 def test_logout(client: Client, pds: Pds, auth: Auth, store: SessionStore) -> None:
-    logout(client, store, auth().session)
+    session = auth().session
+    assert log_out(client, store, session.did) == Ended(session)
     assert pds.take() == [DELETE]
     assert not pds.live
     assert store.load(Did(DID)) is None
 
 
 @pytest.mark.parametrize(
-    ("refusal", "kind"),
+    ("refusal", "trouble"),
     [
         (xrpc_error(400, "ExpiredToken"), None),
-        (xrpc_error(500, "InternalServerError"), ServerFault),
-        (httpx.ConnectError("refused"), HostUnreachable),
+        (xrpc_error(401, ""), "does not accept the login"),
+        (xrpc_error(500, "InternalServerError"), "failed at"),
+        (httpx.ConnectError("refused"), "cannot be reached"),
     ],
 )
 def test_a_logout_forgets_in_any_case(
@@ -325,13 +339,91 @@ def test_a_logout_forgets_in_any_case(
     auth: Auth,
     store: SessionStore,
     refusal: Any,
-    kind: type[AtprotoError] | None,
+    trouble: str | None,
 ) -> None:
     pds.refusal[DELETE] = refusal
-    session: Session = auth().session
-    if kind is None:
-        logout(client, store, session)
+    session = auth().session
+    ended = log_out(client, store, session.did)
+    assert ended.session == session
+    if trouble is None:
+        assert ended.trouble is None
     else:
-        with pytest.raises(kind):
-            logout(client, store, session)
+        assert ended.trouble is not None
+        assert trouble in ended.trouble
     assert store.load(Did(DID)) is None
+
+
+def test_a_logout_ends_what_a_renewal_meanwhile_has_got(
+    client: Client, pds: Pds, auth: Auth, store: SessionStore
+) -> None:
+    """It waits for the lock of whoever renews, and takes what is in the file then."""
+    here, begun, go_on = auth(), threading.Event(), threading.Event()
+    store.save(replace(here.session, expires_at=moment(0)))
+    here = auth()
+
+    def slow(request: httpx.Request) -> httpx.Response:
+        if nsid_of(request) == REFRESH:
+            begun.set()
+            assert go_on.wait(10)
+        return pds(request)
+
+    with client_for(slow) as renewing, ThreadPoolExecutor(2) as threads:
+        push = threads.submit(
+            renewing.get, PDS, GET, auth=SessionAuth(renewing, store, here.session)
+        )
+        assert begun.wait(10)
+        elsewhere = SessionStore(store._directory)
+        gone = threads.submit(log_out, client, elsewhere, Did(DID))
+        go_on.set()
+        ended = gone.result(20)
+        with suppress(LoginNeeded):
+            push.result(20)
+    assert ended.trouble is None
+    assert ended.session is not None
+    assert ended.session.refresh == f"refresh-{pds.issued}"
+    assert not pds.live
+    assert store.load(Did(DID)) is None
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [httpx.Response(401, text="<html>"), xrpc_error(401, ""), xrpc_error(401, "Unauthorized")],
+)
+def test_a_refusal_that_is_not_of_the_host_ends_no_session(
+    client: Client, pds: Pds, auth: Auth, store: SessionStore, refusal: httpx.Response
+) -> None:
+    """As by a proxy in between, for all requests."""
+    before = store.load(Did(DID))
+    pds.refusal = dict.fromkeys((GET, REFRESH), refusal)
+    with pytest.raises(NotRenewed, match=r"could not be renewed.*; nothing was sent") as caught:
+        client.get(PDS, GET, auth=auth())
+    assert caught.value.hint == "git knotless login alice.test"
+    assert store.load(Did(DID)) == before
+    pds.refusal.clear()
+    assert client.get(PDS, GET, auth=auth()) == {"ok": True}
+
+
+def test_a_takedown_is_told_and_ends_no_session(
+    client: Client, pds: Pds, auth: Auth, store: SessionStore
+) -> None:
+    before = store.load(Did(DID))
+    pds.issue()
+    pds.refusal[REFRESH] = xrpc_error(401, "AccountTakedown")
+    with pytest.raises(AccountTakedown):
+        client.get(PDS, GET, auth=auth())
+    assert store.load(Did(DID)) == before
+
+
+@pytest.mark.parametrize("ends", [1e300, 10**400, -1, 253_402_300_800, True])
+def test_an_expiry_that_is_in_no_calendar_is_none(
+    client: Client, pds: Pds, store: SessionStore, ends: Any
+) -> None:
+    def answer(_: httpx.Request) -> httpx.Response:
+        tokens = {"accessJwt": jwt(ends), "refreshJwt": "r"}
+        return json_answer({"did": DID, **tokens})
+
+    with client_for(answer) as client:
+        session = login_with_password(client, IDENTITY, "right")
+    store.save(session)
+    assert store.load(Did(DID)) == session
+    assert session.expires_at == (moment(1) if ends is True else None)

@@ -1,5 +1,7 @@
 """OAuth sessions in use: carried to one host, renewed by one of many, ended once and for all."""
 
+import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +18,15 @@ from git_knotless.atproto.errors import (
     BadAnswer,
     ClockWrong,
     HostUnreachable,
+    NotRenewed,
+    RateLimited,
     ScopeMissing,
     ServerFault,
+    XrpcError,
 )
+from git_knotless.atproto.session import BadSession, Session, moment
 from git_knotless.atproto.session_auth import SessionAuth
-from git_knotless.atproto.sessions import BadSession, Session, SessionStore, moment
+from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import LoginNeeded
@@ -225,6 +231,7 @@ def test_a_password_comes_after_a_session_that_cannot_be_renewed(
 
     def login() -> Session:
         asked.append("password")
+        store.save(new)
         return new
 
     stored = store.load(Did(DID))
@@ -247,8 +254,9 @@ def test_a_refresh_that_fails_is_tried_once_more(
     if times == 1:
         assert client.get(PDS, GET, auth=auth())["ok"] is True
     else:
-        with pytest.raises(ServerFault):
+        with pytest.raises(NotRenewed) as caught:
             client.get(PDS, GET, auth=auth())
+        assert isinstance(caught.value.__cause__, ServerFault)
     assert server.asked.count(TOKEN) == 2
     stored = store.load(Did(DID))
     assert stored is not None
@@ -260,8 +268,8 @@ def test_a_refresh_that_fails_is_tried_once_more(
     [
         (httpx.ReadError("reset"), HostUnreachable),
         (json_answer({"access_token": "a"}), BadAnswer),
-        (xrpc_error(429, "RateLimitExceeded"), Exception),
-        (httpx.Response(400, json={"error": "invalid_request"}), Exception),
+        (xrpc_error(429, "RateLimitExceeded"), RateLimited),
+        (httpx.Response(400, json={"error": "invalid_request"}), XrpcError),
     ],
 )
 def test_a_refresh_that_says_nothing_keeps_the_session(
@@ -281,8 +289,9 @@ def test_a_refresh_that_says_nothing_keeps_the_session(
         return answer  # type: ignore[no-any-return] # it is one
 
     server.answers[TOKEN] = fail
-    with pytest.raises(kind):
+    with pytest.raises(NotRenewed, match=r"the login of alice\.test could not be") as caught:
         client.get(PDS, GET, auth=auth())
+    assert isinstance(caught.value.__cause__, kind)
     assert server.asked.count(TOKEN) == 1
     assert store.load(Did(DID)) == before
 
@@ -292,7 +301,7 @@ def test_a_refresh_for_another_account_is_not_taken(
 ) -> None:
     expire(store)
     server.tokens = {"sub": "did:plc:ragtjsm2j2vknwkz3zp4oxrd"}
-    with pytest.raises(BadAnswer, match="the session of another account"):
+    with pytest.raises(NotRenewed, match="the session of another account"):
         client.get(PDS, GET, auth=auth())
 
 
@@ -301,7 +310,7 @@ def test_a_refresh_goes_to_the_issuer_as_it_is_now(
 ) -> None:
     expire(store)
     server.metadata = {"token_endpoint": "https://evil.example.com/token"}
-    with pytest.raises(BadAnswer, match="another origin"):
+    with pytest.raises(NotRenewed, match="another origin"):
         client.get(PDS, GET, auth=auth())
     assert server.take() == [METADATA]
 
@@ -382,3 +391,82 @@ def test_no_refresh_token_is_used_where_the_new_one_cannot_be_kept(
     with pytest.raises(BadSession, match="cannot be written"):
         client.get(PDS, GET, auth=here)
     assert server.take() == []
+
+
+def test_no_refresh_token_is_used_where_the_disk_has_no_room(
+    client: Client, server: AuthServer, auth: Load, store: SessionStore
+) -> None:
+    """The reservation fails: it would be too late once the host has answered."""
+    expire(store)
+    before = store.load(Did(DID))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limit[1]))
+    try:
+        with pytest.raises(BadSession, match="cannot be written: File too large"):
+            client.get(PDS, GET, auth=auth())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert server.take() == []
+    assert store.load(Did(DID)) == before
+    assert client.get(PDS, GET, auth=auth())["ok"] is True
+
+
+def test_the_room_is_there_while_the_host_is_asked(
+    client: Client, server: AuthServer, auth: Load, store: SessionStore, tmp_path: Path
+) -> None:
+    expire(store)
+    sizes: list[int] = []
+
+    def look(_: httpx.Request) -> None:
+        sizes.extend(file.stat().st_size for file in (tmp_path / "sessions").glob(".*.new"))
+
+    server.answers[TOKEN] = look
+    assert client.get(PDS, GET, auth=auth())["ok"] is True
+    assert [size > 16_000 for size in sizes] == [True]
+    assert not list((tmp_path / "sessions").glob(".*.new"))
+
+
+@pytest.mark.parametrize("date", ["Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 1900 00:00:00 GMT"])
+def test_a_clock_that_cannot_be_spoils_no_renewal(
+    server: AuthServer, auth: Load, store: SessionStore, date: str
+) -> None:
+    def dated(request: httpx.Request) -> httpx.Response:
+        answer = server(request)
+        answer.headers["Date"] = date
+        return answer
+
+    expire(store)
+    stored = store.load(Did(DID))
+    assert stored is not None
+    with client_of(dated) as client:
+        assert client.get(PDS, GET, auth=SessionAuth(client, store, stored))["ok"] is True
+        renewed = store.load(Did(DID))
+        assert renewed is not None
+        assert renewed.refresh != "ref-0"
+        assert renewed.expires_at is not None
+        server.take()
+        assert client.get(PDS, GET, auth=SessionAuth(client, store, renewed))["ok"] is True
+        assert server.take() == [GET], "and the next knows when it ends"
+
+
+def test_a_renewal_that_hangs_is_waited_for_once(
+    client: Client, server: AuthServer, auth: Load, store: SessionStore
+) -> None:
+    """Not by each thread, nor for each sending of a write."""
+    expire(store)
+
+    def hang(_: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("slow")
+
+    server.answers[TOKEN] = hang
+    shared = auth()
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(client.get, PDS, GET, auth=shared) for _ in range(8)]
+        errors = [each.exception() for each in asked]
+    assert {type(error) for error in errors} == {NotRenewed}
+    words = "could not be renewed: localhost:2583 does not answer; nothing was sent"
+    assert {str(error) for error in errors} == {f"the login of alice.test {words}"}
+    assert server.asked.count(TOKEN) == 1
+    assert GET not in server.asked

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from git_knotless.atproto.sessions import BadSession, DamagedSession, Session, SessionStore
+from git_knotless.atproto.session import BadSession, DamagedSession, Session
+from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.errors import LoginNeeded
 from tests.atproto.fakes import DID, PDS
@@ -238,7 +239,15 @@ def test_a_truncated_session_is_damaged(store: SessionStore, path: Path, size: i
 DAMAGE = [
     (lambda path: path.write_text("{"), "is damaged"),
     (lambda path: path.write_text(json.dumps({"version": 2, "kind": "x"})), "newer git-knotless"),
-    (lambda path: (path.unlink(), path.mkdir()), "cannot be read: Is a directory"),
+    (lambda path: (path.unlink(), os.mkfifo(path)), "cannot be read: Not a regular file"),
+    (lambda path: os.truncate(path, 3 << 30), "cannot be read: File too large"),
+]
+# In the place of a session; no login puts one there.
+IN_THE_WAY = [
+    (lambda path: path.mkdir(), "folder"),
+    (lambda path: path.symlink_to("/dev/zero"), "link"),
+    (lambda path: path.symlink_to(path.parent / "kept"), "link"),
+    (lambda path: path.symlink_to("nowhere"), "link"),
 ]
 
 
@@ -269,10 +278,65 @@ def test_a_session_is_found_by_the_handle_that_it_was_begun_under(store: Session
 
 
 def test_what_a_login_mends_is_a_login_that_is_missing(store: SessionStore, path: Path) -> None:
-    path.mkdir(parents=True)
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
     with pytest.raises(LoginNeeded) as caught:
         store.load(ALICE.did)
     assert caught.value.hint == f"git knotless login {DID}"
+    store.save(ALICE)
+    assert store.load(ALICE.did) == ALICE
+
+
+@pytest.mark.parametrize("deed", ["load", "save", "delete", "room"])
+@pytest.mark.parametrize(("put", "kind"), IN_THE_WAY)
+def test_what_is_in_the_way_is_put_aside_by_hand(
+    store: SessionStore, path: Path, put: Callable[[Path], Any], kind: str, deed: str
+) -> None:
+    """A link's other end would keep the tokens of a session that is renewed, or logged out."""
+    store.save(ALICE)
+    path.rename(path.parent / "kept")
+    put(path)
+    deeds: dict[str, Callable[[], Any]] = {
+        "load": lambda: store.load(ALICE.did),
+        "save": lambda: store.save(ALICE),
+        "delete": lambda: store.delete(ALICE.did),
+        "room": lambda: store.check_writable(ALICE.did),
+    }
+    with pytest.raises(BadSession, match=f"is a {kind}, and no session") as caught:
+        deeds[deed]()
+    assert not isinstance(caught.value, LoginNeeded), "a login mends nothing"
+    told: list[str] = []
+    assert SessionStore(path.parent, told.append).all() == []
+    hint = caught.value.hint
+    assert hint is not None
+    assert f"({hint} keeps it)" in told[0]
+    assert json.loads((path.parent / "kept").read_text())["access"] == "access"
+    subprocess.run(hint, shell=True, check=True)
+    assert store.load(ALICE.did) is None
+    store.save(ALICE)
+    assert store.load(ALICE.did) == ALICE
+
+
+def test_the_choice_is_read_whatever_it_is(store: SessionStore, directory: Path) -> None:
+    store.save(ALICE)
+    choice = directory.parent / "account"
+    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()):
+        put(choice)
+        assert store.chosen() is None
+        choice.rename(directory / f"{choice.stat().st_ino}")
+    (directory / "elsewhere").write_text(f"{DID}\n")
+    choice.symlink_to(directory / "elsewhere")
+    assert store.chosen() == DID, "it is no secret"
+
+
+def test_room_is_there_before_a_session_is(store: SessionStore, path: Path) -> None:
+    with store.room(ALICE.did) as save:
+        (left,) = path.parent.glob(".*.new")
+        assert left.stat().st_size > 16_000
+        save(ALICE)
+    assert store.load(ALICE.did) == ALICE
+    with pytest.raises(OSError, match="of somebody else"), store.room(ALICE.did):
+        raise OSError("of somebody else")
 
 
 @pytest.mark.parametrize("text", ["[]", "7", "[" * 100_000, "\xff"])
@@ -317,9 +381,11 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
         SessionStore(tmp_path / "file" / "sessions").save(ALICE)
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
 def test_a_session_that_cannot_be_read(store: SessionStore, path: Path) -> None:
-    path.mkdir(parents=True)
-    with pytest.raises(BadSession, match="cannot be read: Is a directory"):
+    store.save(ALICE)
+    path.chmod(0)
+    with pytest.raises(DamagedSession, match="cannot be read: Permission denied"):
         store.load(ALICE.did)
 
 

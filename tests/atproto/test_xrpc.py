@@ -677,24 +677,3 @@ def test_documents_have_limits() -> None:
             client.get_json(f"{PDS}/did.json")
         with pytest.raises(BadAnswer, match="more than 2,048 bytes"):
             client.get_text(f"{PDS}/x")
-
-
-# Clocks.
-
-
-def test_the_hosts_clock_is_the_one_of_its_newest_answer() -> None:
-    host = Script([json_answer({}, {"Date": "Thu, 01 Jan 2099 00:00:00 GMT"}), json_answer({})])
-    with client_for(host) as client:
-        assert client.clock_offset(PDS) is None
-        client.get(PDS, GET)
-        offset = client.clock_offset(f"{PDS}/")
-        assert offset is not None
-        assert offset > 1e9
-        assert client.clock_offset("https://pds.example.com") is None
-
-
-def test_a_date_that_is_none_is_ignored() -> None:
-    for date in ("yesterday", "", "Thu, 01 Jan 99999999 00:00:00 GMT"):
-        with client_for(Script([json_answer({}, {"Date": date})])) as client:
-            client.get(PDS, GET)
-            assert client.clock_offset(PDS) is None

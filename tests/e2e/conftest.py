@@ -39,7 +39,7 @@ class Person:
         """A repository with a remote `origin`, created and pushed."""
         path = self.machine.repository(name, commits=commits)
         self.git("remote", "add", "origin", self.create(name), cwd=path)
-        self.git("push", "-u", "origin", "main", cwd=path)
+        self.machine.push_main(path)
         return path
 
     def clone(self, url: str, name: str = "clone", *args: str) -> Path:

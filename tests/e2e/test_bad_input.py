@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Person
 from tests.gitenv import GitEnv, Result
+from tests.marks import sandbox_only
 from tests.network import Account, Network
 from tests.proxy import Answer, Exchange, Proxy, proxy
 
@@ -46,36 +47,49 @@ def between(
     [
         ("knotless://nobody.test/x", ("nobody.test", "no such handle")),
         ("knotless://did:plc:aaaaaaaaaaaaaaaaaaaaaaaa/x", ("no such account",)),
-        ("knotless://{handle}/../x", ("'../x'",)),
-        ("knotless://{handle}/-x", ("'-x'",)),
-        ("knotless://{handle}/a b", ()),
-        ("knotless://{handle}/x?y=1", ()),
-        ("knotless://{handle}/x#y", ()),
-        ("knotless://{handle}/\x01", ()),
-        ("knotless://{handle}", ("names no repository",)),
-        ("knotless://user@{handle}/x", ()),
-        ("knotless://{handle}:99/x", ()),
-        ("knotless://-oProxyCommand=x/x", ()),
         ("knotless::{handle}/none", ("no such repository",)),
-        ("knotless://localhost/x", ()),
     ],
 )
-def test_addresses_that_are_refused(
+def test_addresses_that_lead_nowhere(
     alice: Person, bob: GitEnv, url: str, words: tuple[str, ...]
 ) -> None:
     refused = bob.git("ls-remote", "--", url.format(handle=alice.handle), code=128)
     said(refused, *words)
 
 
+@sandbox_only
 @pytest.mark.parametrize(
-    "url", ["knotless://{upper}/work", "knotless://{handle}/work/", "knotless://{handle}/work.git"]
+    ("url", "words"),
+    [
+        ("knotless://{handle}/../x", ("'../x'",)),
+        pytest.param("knotless://{handle}/-x", ("'-x'",), marks=pytest.mark.slow),
+        pytest.param("knotless://{handle}/a b", (), marks=pytest.mark.slow),
+        pytest.param("knotless://{handle}/x?y=1", (), marks=pytest.mark.slow),
+        pytest.param("knotless://{handle}/x#y", (), marks=pytest.mark.slow),
+        ("knotless://{handle}/\x01", ()),
+        ("knotless://{handle}", ("names no repository",)),
+        pytest.param("knotless://user@{handle}/x", (), marks=pytest.mark.slow),
+        pytest.param("knotless://{handle}:99/x", (), marks=pytest.mark.slow),
+        ("knotless://-oProxyCommand=x/x", ()),
+        pytest.param("knotless://localhost/x", (), marks=pytest.mark.slow),
+    ],
 )
-def test_addresses_that_are_taken(alice: Person, bob: GitEnv, url: str) -> None:
+def test_addresses_that_are_refused(
+    alice: Person, bob: GitEnv, url: str, words: tuple[str, ...]
+) -> None:
+    """Before any host is asked; tests/storage/test_url.py has them all."""
+    refused = bob.git("ls-remote", "--", url.format(handle=alice.handle), code=128)
+    said(refused, *words)
+
+
+def test_addresses_that_are_taken(alice: Person, bob: GitEnv) -> None:
     alice.published()
-    where = url.format(handle=alice.handle, upper=alice.handle.upper())
-    assert "refs/heads/main" in bob.git("ls-remote", where).out
+    host = alice.handle
+    for where in (f"{host.upper()}/work", f"{host}/work/", f"{host}/work.git"):
+        assert "refs/heads/main" in bob.git("ls-remote", f"knotless://{where}").out
 
 
+@sandbox_only
 def test_a_url_is_never_an_option_to_git(alice: Person) -> None:
     refused = alice.git("knotless", "clone", "--upload-pack=touch /tmp/x", code=2)
     assert "--upload-pack" in refused.err
@@ -83,6 +97,7 @@ def test_a_url_is_never_an_option_to_git(alice: Person) -> None:
     assert lines(refused)
 
 
+@sandbox_only
 def test_a_document_without_a_host(between: tuple[Person, Proxy], bob: GitEnv) -> None:
     person, host = between
     host.document(person.account.did, {"id": person.account.did, "service": []})
@@ -95,6 +110,7 @@ def fresh(bob: GitEnv, host: Proxy) -> GitEnv:
     return bob
 
 
+@sandbox_only
 def test_a_host_that_is_down(between: tuple[Person, Proxy], bob: GitEnv) -> None:
     person, host = between
     document = {
@@ -244,6 +260,7 @@ def test_a_wrong_password(account: Callable[..., Account], machine: Callable[[],
     assert one.git("knotless", "login", "nobody.test", "--password-stdin", stdin="x\n", code=1).err
 
 
+@sandbox_only
 def test_nobody_is_logged_in(bob: GitEnv) -> None:
     refused = bob.git("knotless", "create", "x", code=4)
     assert "hint: git knotless login" in refused.err

@@ -85,7 +85,7 @@ def host(alice: Person, work: Path, network: Network) -> Iterator[Proxy]:
         alice.machine.env |= between.environment()
         # What named the account's own host.
         (alice.machine.home / "knotless-cache" / "identity.json").unlink()
-        alice.machine.login(alice.account)
+        alice.machine.log_in(alice.account)
         yield between
 
 
@@ -97,7 +97,7 @@ def test_the_first_push_claims_and_says_so_and_the_next_does_not(alice: Person, 
     said = push_until_remembered(alice, work)
     assert claimed(alice) == [hash_of(alice.account, ADDRESS)]
     assert f"note: {alice.handle} claims {ADDRESS} now, which git authors commits as" in said
-    assert f"hint: git knotless account email remove {ADDRESS} takes it back" in said
+    assert f"hint: git knotless account email remove {ADDRESS}" in said
     assert "note:" not in push(alice, work)
 
 
@@ -115,7 +115,7 @@ def test_a_second_machine_finds_the_record_and_claims_nothing(
 ) -> None:
     push_until_remembered(alice, work)
     two = Person(alice.account, machine())
-    two.machine.login(alice.account)
+    two.machine.log_in(alice.account)
     authored_as(two.machine, "second@example.com")
     clone = two.clone(alice.url())
     assert "note:" not in push_until_remembered(two, clone)
@@ -128,7 +128,14 @@ def test_the_repository_says_who_commits_there(alice: Person, work: Path) -> Non
     assert claimed(alice) == [hash_of(alice.account, "work@example.com")]
 
 
-@pytest.mark.parametrize("address", ["noreply@example.com", "alice@machine.invalid", "nobody"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "noreply@example.com",
+        pytest.param("alice@machine.invalid", marks=pytest.mark.slow),
+        pytest.param("nobody", marks=pytest.mark.slow),
+    ],
+)
 def test_an_address_that_tells_of_nobody_is_not_claimed(
     alice: Person, work: Path, address: str
 ) -> None:
@@ -165,10 +172,10 @@ def test_of_several_accounts_the_one_that_pushes_is_named(
     alice: Person, work: Path, account: Callable[..., Account]
 ) -> None:
     other = account("other")
-    alice.machine.login(other)
+    alice.machine.log_in(other)
     said = push_until_remembered(alice, work)
     command = f"git knotless account email remove {ADDRESS} --account {alice.handle}"
-    assert f"hint: {command} takes it back" in said
+    assert f"hint: {command}" in said
     assert other.record(EMAILS, "self") is None
     alice.git(*command.split()[1:])
     assert claimed(alice) == []
@@ -200,7 +207,12 @@ def test_a_host_that_hangs_on_the_look_up_does_not_delay_the_push(
 
 
 @pytest.mark.parametrize(
-    ("status", "name"), [(400, "InvalidRequest"), (400, "RecordNotAllowed"), (403, "Forbidden")]
+    ("status", "name"),
+    [
+        (400, "InvalidRequest"),
+        pytest.param(400, "RecordNotAllowed", marks=pytest.mark.slow),
+        pytest.param(403, "Forbidden", marks=pytest.mark.slow),
+    ],
 )
 def test_a_create_that_is_refused_is_silent_and_not_tried_again(
     alice: Person, work: Path, host: Proxy, status: int, name: str
@@ -245,7 +257,7 @@ def test_a_login_for_other_records_alone_asks_nothing(
     assert not remembers(alice.machine, alice)
 
 
-@pytest.mark.parametrize("what", [LOOK_UP, CREATE])
+@pytest.mark.parametrize("what", [pytest.param(LOOK_UP, marks=pytest.mark.slow), CREATE])
 def test_a_host_that_fails_is_silent_and_asked_again(
     alice: Person, work: Path, host: Proxy, what: str
 ) -> None:

@@ -125,7 +125,9 @@ def test_a_batch_whose_answer_says_nothing(between: Between) -> None:
     between.agree(result, tip, before)
 
 
-@pytest.mark.parametrize("act", [not_landed_and_500, not_landed_and_lost])
+@pytest.mark.parametrize(
+    "act", [not_landed_and_500, pytest.param(not_landed_and_lost, marks=pytest.mark.slow)]
+)
 def test_a_batch_that_never_lands(between: Between, act: Callable[[Exchange], None]) -> None:
     before, tip = between.person.machine.oid(between.work), between.commit()
     between.host.on(APPLY, act)
@@ -175,7 +177,7 @@ def test_a_rate_limit_that_lasts(between: Between) -> None:
     between.agree(result, tip, before)
 
 
-@pytest.mark.parametrize("nsid", [UPLOAD, APPLY])
+@pytest.mark.parametrize("nsid", [pytest.param(UPLOAD, marks=pytest.mark.slow), APPLY])
 def test_a_token_that_expires_meanwhile(between: Between, nsid: str) -> None:
     before, tip = between.person.machine.oid(between.work), between.commit(large=100_000)
     expired = Answer.json(400, {"error": "ExpiredToken", "message": "Token has expired"})
@@ -326,7 +328,7 @@ def test_the_connection_is_cut_in_a_large_upload(
             between.agree(result, tip, before)
 
 
-@pytest.mark.parametrize("skew", [86400, -86400])
+@pytest.mark.parametrize("skew", [86400, pytest.param(-86400, marks=pytest.mark.slow)])
 def test_a_host_that_dates_its_answers_a_day_off(between: Between, skew: int) -> None:
     between.host.set_clock(skew)
     tip = between.commit()
@@ -348,7 +350,13 @@ def test_a_host_whose_clock_is_a_day_off(tmp_path: Path, skew: str) -> None:
         assert alice.machine.oid(clone) == alice.machine.oid(work)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it", "before its answer"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(False, id="before it", marks=pytest.mark.slow),
+        pytest.param(True, id="before its answer"),
+    ],
+)
 def test_killed_between_any_two_requests(between: Between, after: bool) -> None:
     """Before the host gets a request, or before its answer comes; then run again."""
     person, work = between.person, between.work

@@ -18,11 +18,12 @@ def same(machine: GitEnv, one: Path, other: Path) -> None:
 
 
 def test_push_and_clone(account: Callable[..., Account], machine: Callable[[], GitEnv]) -> None:
-    """All of it by its commands."""
+    """All of it by its commands, each as it is typed."""
     alice = Person(account("alice"), machine())
-    alice.machine.login(alice.account)
+    login = ("git", "knotless", "login", alice.handle, "--password-stdin")
+    alice.machine.run(*login, stdin=f"{alice.account.password}\n")
     work = alice.machine.repository(commits=3)
-    alice.git("knotless", "create", cwd=work)
+    alice.machine.run("git", "knotless", "create", cwd=work)
     alice.git("push", "-u", "origin", "main", cwd=work)
     clone = alice.clone(alice.url())
     assert alice.machine.oid(clone) == alice.machine.oid(work)

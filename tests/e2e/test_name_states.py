@@ -101,11 +101,12 @@ class Scene:
 
     def _refused(self, ran: Result, deed: str) -> str:
         do = "change" if deed == "rename" else "push to"
-        only = f"only {self.owner.handle} can {do} {self.url}"
-        there = f"{self.asked} is there now: " * (self.url != self.asked)
+        only = f"only {self.owner.handle} can {do}"
+        moved = self.url != self.asked
+        told = f"{self.asked} is now {self.url}, and {only} it" if moved else f"{only} {self.url}"
         another = f"{self.asked} is another repository now than origin is a remote of"
         words = {
-            "theirs": f"error: {there}{only}\nhint: git knotless login {self.owner.handle}\n",
+            "theirs": f"error: {told}\nhint: git knotless login {self.owner.handle}\n",
             "nothing": f"error: {self.asked}: no such repository\n",
             "another": f"error: {another}\n"
             f"hint: git remote set-url origin {self.alice.url('notes')}\n",
@@ -159,7 +160,7 @@ class Scene:
         work = machine.repository(which, commits=0)
         machine.git("remote", "add", "origin", self.alice.create(), cwd=work)
         machine.commit(work, which)
-        machine.git("push", "--quiet", "--set-upstream", "origin", "main", cwd=work)
+        machine.push_main(work)
         for person in self.people.values():
             place = person.machine.root / which
             if place != work:

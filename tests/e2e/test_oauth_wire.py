@@ -23,8 +23,9 @@ from git_knotless.atproto import oauth, oauth_tokens, repo
 from git_knotless.atproto.credentials import Once
 from git_knotless.atproto.errors import AuthRefused, ClockWrong, ScopeMissing
 from git_knotless.atproto.identity import Identity, Resolver
-from git_knotless.atproto.session_auth import SessionAuth
-from git_knotless.atproto.sessions import Session, SessionStore, moment
+from git_knotless.atproto.session import Session, moment
+from git_knotless.atproto.session_auth import Ended, SessionAuth, end, log_out
+from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import LoginNeeded
 from git_knotless.storage.scope import login_scope, missing, of_a_repository
@@ -355,7 +356,7 @@ def test_a_process_that_is_killed_as_it_renews_leaves_nobody_waiting(
     kill = f"""
 import os, signal
 from pathlib import Path
-from git_knotless.atproto.session_auth import SessionAuth
+from git_knotless.atproto.session_auth import Ended, SessionAuth, end, log_out
 from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.xrpc import Client
 store = SessionStore(Path({str(store._directory)!r}))
@@ -374,10 +375,10 @@ with Client() as client:
 
 def test_a_revocation(client: Client, store: SessionStore, session: Session) -> None:
     assert works(client, session)
-    assert oauth.revoke(client, store, session) is True
+    assert log_out(client, store, session.did) == Ended(session)
     assert not works(client, session)
     assert store.load(session.did) is None
-    assert oauth.revoke(client, store, session) is True, "it had ended already"
+    assert end(client, session) is True, "it had ended already"
 
 
 def test_a_revocation_of_an_expired_session(
@@ -385,7 +386,7 @@ def test_a_revocation_of_an_expired_session(
 ) -> None:
     newer = oauth_tokens.refreshed(client, session)
     assert newer is not None
-    assert oauth.revoke(client, store, replace(newer, access=session.access)) is True
+    assert end(client, replace(newer, access=session.access)) is True
     assert not works(client, newer)
 
 
@@ -394,7 +395,7 @@ def test_a_revocation_that_the_host_does_not_carry_out(
 ) -> None:
     """It answers 200 for a token that it does not know."""
     other = log_in(alice)
-    assert oauth.revoke(client, store, replace(session, refresh=other.refresh)) is False
+    assert end(client, replace(session, refresh=other.refresh)) is False
     assert works(client, session)
 
 

@@ -89,7 +89,7 @@ def test_offered_accepted_and_deleted(alice: Person, bob: Person, work: Path) ->
     tip = alice.machine.commit(work)
     pushed = alice.git("push", cwd=work, code=None)
     assert pushed.code != 0
-    assert f"only {bob.handle} can push to {new}" in pushed.err
+    assert f"is now {new}, and only {bob.handle} can push to it" in pushed.err
     assert tip not in str(refs_of(alice.account))
 
     # His push goes to where it is now, by the old URL or the new one.
@@ -114,10 +114,12 @@ def test_what_is_shown_of_it(alice: Person, bob: Person, work: Path) -> None:
     assert f"offered to      {bob.url('other')}\n" in knotless(alice, "repo", "show", cwd=work).out
     shown = json.loads(knotless(alice, "repo", "show", "--json", cwd=work).out)
     uri = f"at://{bob.account.did}/{REPO}/other"
-    assert (shown["transfer"], shown["transferredFrom"]) == ({"uri": uri, "key": key}, None)
+    offer = alice.account.record(REPO, "work")["transfer"]["offer"]
+    offered = {"uri": uri, "key": key, "offer": offer}
+    assert (shown["transfer"], shown["transferredFrom"]) == (offered, None)
     accepted = json.loads(knotless(bob, "repo", "accept", alice.url(), "--json").out)
     assert (accepted["url"], accepted["uri"]) == (bob.url("other"), uri)
-    from_ = {"uri": f"at://{alice.account.did}/{REPO}/work", "key": key}
+    from_ = {"uri": f"at://{alice.account.did}/{REPO}/work", "key": key, "offer": offer}
     assert accepted["transferredFrom"] == from_
     assert f"came from       {alice.url()}\n" in knotless(bob, "repo", "show", bob.url("other")).out
 
@@ -183,6 +185,7 @@ def test_the_old_place_stays_while_the_new_one_lacks_something(
     knotless(alice, *delete)
 
 
+@pytest.mark.slow
 def test_a_chain_and_back_home(alice: Person, bob: Person, carol: Person, work: Path) -> None:
     tip = alice.machine.oid(work)
     transfer(alice, bob)
@@ -257,3 +260,167 @@ def test_a_fork(alice: Person, bob: Person, work: Path) -> None:
     refused(bob, f"{bob.url()} already exists", "fork", alice.url(), everybody=(alice, bob))
     again = knotless(bob, "repo", "fork", alice.url(), "--name", "other", "--json")
     assert json.loads(again.out)["forkOf"] == fork["forkOf"]
+
+
+def hint(ran: Result) -> list[str]:
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("hint: git knotless ")]
+    return line.removeprefix("hint: git knotless ").split()
+
+
+def test_an_offer_to_another_account_that_is_logged_in_here(
+    alice: Person, bob: Person, carol: Person, work: Path
+) -> None:
+    knotless(alice, "repo", "transfer", bob.handle, cwd=work)
+    carol.machine.log_in(bob.account)
+    accept = ("repo", "accept", alice.url(), "--name", "other")
+    words = f"{alice.url()} is offered to {bob.account.did}, not to you"
+    ran = refused(carol, words, *accept, "--account", carol.handle, everybody=(alice, bob, carol))
+    assert hint(ran) == [*accept, "--account", bob.handle]
+    assert knotless(carol, *hint(ran)).out == f"{bob.url('other')}\n"
+
+
+def test_nobody_is_told_to_act_as_somebody_else(
+    alice: Person, bob: Person, carol: Person, work: Path
+) -> None:
+    knotless(alice, "repo", "transfer", bob.handle, cwd=work)
+    assert "hint: " not in knotless(carol, "repo", "accept", alice.url(), code=1).err
+
+
+@pytest.mark.parametrize("command", [("repo", "accept"), ("fork",)], ids=" ".join)
+def test_a_name_that_is_taken(
+    alice: Person, bob: Person, work: Path, command: tuple[str, ...]
+) -> None:
+    knotless(alice, "repo", "transfer", bob.handle, cwd=work)
+    bob.create()
+    words = f"{bob.url()} already exists"
+    acting = ("--account", bob.handle)
+    ran = refused(bob, words, *command, alice.url(), *acting, everybody=(alice, bob))
+    assert hint(ran) == [*command, alice.url(), *acting, "--name", "NEW"]
+    again = knotless(bob, *command, alice.url(), "--name=work", code=1)
+    assert hint(again) == [*command, alice.url(), "--name=NEW"]
+    assert knotless(bob, *hint(ran)).out == f"{bob.url('NEW')}\n"
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["kept", "deleted"])
+def test_an_offer_that_was_accepted_is_not_taken_back(
+    alice: Person, bob: Person, work: Path, *, deleted: bool
+) -> None:
+    """Whoever is logged in beside its owner."""
+    transfer(alice, bob, to=f"{bob.handle}/other")
+    alice.machine.log_in(bob.account)
+    if deleted:
+        knotless(alice, "repo", "delete", alice.url(), "--yes", alice.url())
+    words = f"{alice.url()} has been accepted, and is {bob.url('other')} now"
+    withdraw = ("repo", "transfer", "-R", alice.url(), "--withdraw")
+    refused(alice, words, *withdraw, everybody=(alice, bob))
+    assert alice.remote_refs(alice.url()) == bob.remote_refs(bob.url("other"))
+
+
+def test_the_names_that_are_left_of_it(alice: Person, bob: Person, work: Path) -> None:
+    """Who looks for them says whose: by the address that it had."""
+    knotless(alice, "repo", "rename", "-R", alice.url(), "later")
+    transfer(alice, bob, "later")
+    knotless(alice, "repo", "delete", alice.url("later"), "--yes", alice.url("later"))
+    listing = ("repo", "redirects", "-R", alice.url("later"))
+    rows = [line.split("\t") for line in knotless(bob, *listing).out.splitlines()]
+    assert [(name, to) for name, _, to in rows] == [
+        ("later", bob.url("later")),
+        ("work", bob.url("later")),
+    ]
+    (first, _) = json.loads(knotless(alice, *listing, "--json").out)["items"]
+    assert (first["url"], first["repo"]["uri"]) == (
+        alice.url("later"),
+        f"at://{bob.account.did}/{REPO}/later",
+    )
+    assert knotless(bob, "repo", "redirects", "-R", bob.url("later")).out == ""
+    refused = knotless(bob, *listing, "--remove", "work", code=1)
+    assert f"only {alice.handle} can change {alice.url('later')}\n" in refused.err
+    left = knotless(alice, *listing, "--remove", "work").out.splitlines()
+    assert [line.split("\t")[0] for line in left] == ["later"]
+    alice.git("ls-remote", alice.url(), code=128)
+    assert alice.remote_refs(alice.url("later")) == bob.remote_refs(bob.url("later"))
+    assert knotless(alice, *listing, "--remove", "later").out == ""
+    assert alice.account.records(REDIRECT) == {}
+    gone = knotless(alice, *listing, code=1)
+    assert f"error: {alice.url('later')}: no such repository\n" in gone.err
+
+
+def test_it_is_offered_again_to_who_has_an_old_copy(alice: Person, bob: Person, work: Path) -> None:
+    """To nobody else is it lost meanwhile, and it goes there again once that is deleted."""
+    old, his = alice.url(), bob.url()
+    transfer(alice, bob)
+    knotless(alice, "repo", "delete", old, "--yes", old)
+    transfer(bob, alice)
+    knotless(alice, "repo", "transfer", bob.handle, "-R", old)
+    copy = f"your account has a copy of that repository already: {his}"
+    refused(bob, copy, "repo", "accept", old, everybody=(alice, bob))
+    tip = alice.machine.commit(work)
+    alice.git("push", cwd=work)
+    for url in (old, his):
+        assert alice.remote_refs(url)["refs/heads/main"] == tip
+    knotless(bob, "repo", "delete", his, "--yes", his)
+    knotless(bob, "repo", "accept", old)
+    for url in (old, his):
+        assert alice.remote_refs(url)["refs/heads/main"] == tip
+    knotless(alice, "repo", "delete", old, "--yes", old)
+    assert alice.remote_refs(old)["refs/heads/main"] == tip
+
+
+def test_an_offer_to_whom_nobody_can_ask(
+    alice: Person, bob: Person, carol: Person, work: Path
+) -> None:
+    """It is read where it is, and not pushed to; and its owner can take the offer back."""
+    old = alice.url()
+    knotless(alice, "repo", "transfer", bob.handle, cwd=work)
+    bob.account.post("com.atproto.server.deactivateAccount")
+    unsure = "whose host does not say whether they accepted it: "
+    for read in (("fetch",), ("knotless", "repo", "show")):
+        (line,) = alice.git(*read, cwd=work).err.splitlines()
+        assert line.startswith(f"warning: {old} is offered to ")
+        assert unsure in line
+    assert carol.machine.oid(carol.clone(old)) == alice.machine.oid(work)
+    tip = alice.machine.commit(work)
+    pushed = alice.git("push", cwd=work, code=None)
+    assert pushed.code != 0
+    assert unsure in pushed.err
+    assert tip not in str(refs_of(alice.account))
+    command = f"git knotless repo transfer -R {old} --withdraw"
+    assert f"hint: to take the offer back: {command}\n" in pushed.err
+    deleted = knotless(alice, "repo", "delete", old, "--yes", old, code=1)
+    assert command in deleted.err
+    knotless(alice, "repo", "edit", "--description", "mine", cwd=work)
+    alice.git(*command.split()[1:])
+    alice.git("push", cwd=work)
+    assert alice.remote_refs(old)["refs/heads/main"] == tip
+
+
+def test_by_an_old_name_and_by_the_did(alice: Person, bob: Person, work: Path) -> None:
+    knotless(alice, "repo", "rename", "new", cwd=work)
+    told = knotless(bob, "fork", alice.url(), "--name", "forked").err
+    assert f"warning: {alice.url()} is now {alice.url('new')}\n" in told
+    by_did = f"knotless://{alice.account.did}/new"
+    clone = bob.clone(by_did)
+    knotless(alice, "repo", "transfer", bob.handle, cwd=work)
+    accepted = knotless(bob, "repo", "accept", by_did, cwd=clone).err
+    new = f"knotless://{bob.account.did}/new"
+    assert f"hint: git remote set-url origin {new}\n" in accepted
+
+
+def test_the_rest_of_a_delete(alice: Person, work: Path) -> None:
+    """Of one that was cut; another repository that has the name by then stays."""
+    key = alice.account.record(REPO, "work")["key"]
+    nobody = f"{alice.url()}: no delete has left anything of that name"
+    refused(alice, nobody, "repo", "delete", "--rest", alice.url(), everybody=(alice,))
+    knotless(alice, "create", alice.url("other"))
+    epoch = alice.account.record(REPO, "work")["epoch"]
+    claim = alice.account.record(CLAIM, f"{key}.epoch.{epoch}")
+    alice.account.put(CLAIM, f"{key}.epoch.{epoch + 1}", claim | {"deleted": "work"})
+    alice.account.delete(CLAIM, f"{key}.epoch.{epoch}")
+    alice.account.delete(REPO, "work")
+    knotless(alice, "repo", "rename", "-R", alice.url("other"), "work")
+    assert key in str(state(alice))  # it was not found by its name, which had no redirect
+    other = alice.account.record(REPO, "work")["key"]
+    left = knotless(alice, "repo", "delete", alice.url(), "--yes", alice.url(), code=1)
+    assert f"what an earlier {alice.url()} had left is gone now" in left.err
+    assert key not in str(state(alice))
+    assert alice.account.record(REPO, "work")["key"] == other

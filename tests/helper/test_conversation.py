@@ -1,6 +1,7 @@
 """The whole conversation without git: lines in, lines out, and a service that remembers."""
 
 import io
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -416,3 +417,28 @@ def test_progress_is_shown_unless_git_is_quiet(progress: bool, verbosity: int, s
     said = f"option progress {str(progress).lower()}\noption verbosity {verbosity}\n"
     talk(f"{said}fetch {ONE} {MAIN}\n\n", remote)
     assert remote.wanted[0][1].shows_progress is shown
+
+
+class Slow(Remote):
+    def snapshot(self, *, for_push: bool) -> Snapshot:
+        time.sleep(0.3)  # longer than what is patience here
+        return super().snapshot(for_push=for_push)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("option progress true\n", True),
+        ("option progress true\noption verbosity 0\n", False),
+        ("option progress false\n", False),
+    ],
+)
+def test_a_slow_look_up_is_told_of(
+    options: str, says: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("git_knotless.helper.stderr.SHOWN_AFTER", 0.02)
+    talk(f"{options}list\n", Slow(FULL))
+    assert capsys.readouterr().err == "Looking up the repository...\n" * says
+    monkeypatch.setattr("git_knotless.helper.stderr.SHOWN_AFTER", 20.0)
+    talk(f"{options}list\n", Remote(FULL))
+    assert capsys.readouterr().err == ""

@@ -146,7 +146,7 @@ def _begin(process: subprocess.Popen[bytes]) -> None:
             ValueError("x\ny"),
             (
                 "error: a fault in git-knotless: ValueError('x\\ny')\n"
-                "hint: KNOTLESS_LOG=debug shows where it is\n"
+                "hint: set KNOTLESS_LOG=debug to see where it is\n"
             ),
         ),
     ],

@@ -189,7 +189,8 @@ def test_a_remote_stays_with_the_account_that_it_led_to(
     bob.post(update, {"handle": alice.handle})
     fetched = mine.git("fetch", cwd=work, code=128, env=now)
     assert f"leads to {bob.did} now, and origin is a remote of {alice.did}\n" in fetched.err
-    assert fetched.err.splitlines()[-1].endswith("git config --unset remote.origin.knotlessdid")
+    old = f"knotless://old-{alice.handle}/hello"
+    assert fetched.err.splitlines()[-1] == f"hint: git remote set-url origin {old}"
 
 
 @pytest.mark.parametrize(

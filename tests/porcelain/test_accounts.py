@@ -9,7 +9,8 @@ import pytest
 
 from tests.browser import Opener
 from tests.gitenv import GitEnv
-from tests.network import Account, run_sandbox
+from tests.marks import sandbox_only
+from tests.network import Account
 
 MakeAccount = Callable[..., Account]
 MakeMachine = Callable[[], GitEnv]
@@ -60,6 +61,7 @@ def test_login_whoami_logout(one: GitEnv, alice: Account) -> None:
     assert one.git("knotless", "whoami", code=4).err.startswith("error: nobody is logged in\n")
 
 
+@sandbox_only
 def test_what_a_person_is_shown_of_an_account(one: GitEnv, alice: Account) -> None:
     one.login(alice)
     rows = [line.split(maxsplit=1) for line in one.git("knotless", "whoami").out.splitlines()]
@@ -76,6 +78,7 @@ def test_what_a_person_is_shown_of_an_account(one: GitEnv, alice: Account) -> No
     }
 
 
+@sandbox_only
 def test_without_an_identity_of_gits_commits_are_the_accounts(one: GitEnv, alice: Account) -> None:
     one.login(alice)
     for key in ("name", "email"):
@@ -94,7 +97,7 @@ def test_a_password_from_the_environment(one: GitEnv, alice: Account) -> None:
     assert logged_in(one)[alice.did]["kind"] == "password"
 
 
-@pytest.mark.parametrize("network", [pytest.param(run_sandbox, id="sandbox")], indirect=True)
+@sandbox_only
 def test_a_host_of_app_passwords_only_says_so(one: GitEnv, alice: Account) -> None:
     """Before anybody is sent anywhere."""
     opener = Opener.on(one)
@@ -105,6 +108,7 @@ def test_a_host_of_app_passwords_only_says_so(one: GitEnv, alice: Account) -> No
     assert not opener.kept.exists()
 
 
+@sandbox_only
 def test_a_folder_that_takes_no_session_is_told_before_one_is_begun(
     one: GitEnv, alice: Account
 ) -> None:
@@ -122,7 +126,8 @@ def test_of_two_accounts_the_first_stays_in_use_until_another_is_chosen(
     one.login(alice)
     told = one.login(bob)
     assert told.err.splitlines() == [
-        f"commands act as {alice.handle}: git knotless account use {bob.handle} changes that"
+        f"note: commands act as {alice.handle}; to have them act as {bob.handle}:",
+        f"hint: git knotless account use {bob.handle}",
     ]
     assert {did: each["inUse"] for did, each in logged_in(one).items()} == {
         alice.did: True, bob.did: False,
@@ -141,6 +146,27 @@ def test_of_two_accounts_the_first_stays_in_use_until_another_is_chosen(
     assert as_json(one, "whoami")["did"] == bob.did
 
 
+@sandbox_only
+def test_a_second_login_takes_the_choice_from_nobody(
+    one: GitEnv, alice: Account, bob: Account
+) -> None:
+    """Nor does a password that logs in for one command, or the end of the one that was chosen."""
+    one.log_in(alice)
+    assert not (one.home / "knotless/account").exists()
+    one.login(bob)
+    assert as_json(one, "whoami")["did"] == alice.did
+    one.git("knotless", "logout")
+    assert as_json(one, "whoami")["did"] == bob.did
+    one.login(alice)
+    assert as_json(one, "whoami")["did"] == bob.did
+    one.git("knotless", "logout", alice.handle)
+    (one.home / "knotless/account").unlink(missing_ok=True)
+    password = {"KNOTLESS_ACCOUNT": alice.handle, "KNOTLESS_PASSWORD": alice.password}
+    one.git("knotless", "create", "notes", env=password)
+    assert as_json(one, "whoami")["did"] == bob.did
+
+
+@sandbox_only
 def test_who_is_not_logged_in_is_not_chosen(one: GitEnv, alice: Account, bob: Account) -> None:
     one.login(alice)
     for who in (bob.handle, bob.did):
@@ -152,6 +178,7 @@ def test_who_is_not_logged_in_is_not_chosen(one: GitEnv, alice: Account, bob: Ac
     assert as_json(one, "whoami")["did"] == alice.did
 
 
+@sandbox_only
 def test_what_is_set_comes_before_what_was_chosen(
     one: GitEnv, alice: Account, bob: Account
 ) -> None:
@@ -167,6 +194,7 @@ def test_what_is_set_comes_before_what_was_chosen(
     assert as_json(one, "whoami")["did"] == bob.did
 
 
+@sandbox_only
 def test_where_nobody_was_chosen_a_command_says_which_there_are(
     one: GitEnv, alice: Account, bob: Account
 ) -> None:
@@ -178,7 +206,8 @@ def test_where_nobody_was_chosen_a_command_says_which_there_are(
     assert done.err.splitlines()[0] == f"error: several accounts are logged in: {names}"
     assert not any(each["inUse"] for each in logged_in(one).values())
     assert one.login(alice).err.splitlines() == [
-        f"no account is chosen: git knotless account use {alice.handle} changes that"
+        f"note: no account is chosen; to have them act as {alice.handle}:",
+        f"hint: git knotless account use {alice.handle}",
     ]
 
 
@@ -190,10 +219,13 @@ def test_a_login_replaces_one_that_there_is(one: GitEnv, alice: Account) -> None
     assert list(logged_in(one)) == [alice.did]
 
 
+@sandbox_only
 def test_a_list_for_programs_is_a_line_an_account(
     one: GitEnv, alice: Account, bob: Account
 ) -> None:
-    assert one.git("knotless", "account", "list").out == ""
+    nobody = one.git("knotless", "account", "list")
+    assert nobody.out == ""
+    assert nobody.err == "nobody is logged in\nhint: git knotless login HANDLE\n"
     one.login(alice)
     one.login(bob)
     file = session_file(one, bob)

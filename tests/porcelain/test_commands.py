@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.gitenv import GitEnv, Result
+from tests.marks import sandbox_only
 from tests.network import Account
 
 MakeAccount = Callable[..., Account]
@@ -109,6 +110,7 @@ def test_a_wrong_password_is_one_line(machine: MakeMachine, alice: Account) -> N
     ]
 
 
+@sandbox_only
 def test_ctrl_c_at_the_password_leaves_the_line(machine: MakeMachine, alice: Account) -> None:
     asked = ("login", alice.handle, "--password-stdin")
     code, shown = on_terminal(machine(), *asked, signum=signal.SIGINT)
@@ -131,6 +133,7 @@ def test_create_adds_the_remote_and_pushes(one: GitEnv, alice: Account) -> None:
     assert done.err.startswith("added the remote origin\n")
 
 
+@sandbox_only
 def test_create_leaves_a_remote_that_is_there(one: GitEnv, alice: Account) -> None:
     work = one.repository()
     one.git("remote", "add", "origin", "https://git.example/x", cwd=work)
@@ -141,6 +144,10 @@ def test_create_leaves_a_remote_that_is_there(one: GitEnv, alice: Account) -> No
         f"{url}\n",
         f"hint: to push here: git remote add knotless {url}\n",
     )
+    one.git("remote", "set-url", "origin", f"knotless://{alice.handle}/second", cwd=work)
+    assert knotless(one, "create", "second", cwd=work).err == "the remote origin is that already\n"
+    full = f"{alice.handle}/second"
+    knotless(one, "repo", "delete", full, "--yes", full, cwd=work)
     refused = knotless(one, "create", "second", "--push", cwd=work, code=1)
     assert alice.record(REPO, "second") is None
     assert refused.err.splitlines() == [
@@ -151,6 +158,7 @@ def test_create_leaves_a_remote_that_is_there(one: GitEnv, alice: Account) -> No
     assert one.git("remote", "get-url", "mine", cwd=work).out.endswith("/second\n")
 
 
+@sandbox_only
 def test_create_refuses_before_anything_is_made(one: GitEnv, alice: Account) -> None:
     work = one.repository(commits=0)
     assert "no commit" in knotless(one, "create", "--push", cwd=work, code=1).err
@@ -191,6 +199,7 @@ def test_a_push_that_fails_leaves_what_was_created(one: GitEnv, alice: Account) 
     }
 
 
+@sandbox_only
 @pytest.mark.parametrize(
     ("signum", "code"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
@@ -220,9 +229,14 @@ def test_a_push_that_is_interrupted_leaves_what_was_created(
 def test_a_name_that_is_taken(one: GitEnv, alice: Account) -> None:
     knotless(one, "create", "notes")
     url = f"knotless://{alice.handle}/notes"
-    done = knotless(one, "repo", "create", "notes", "--json", code=1)
-    error = {"error": "AlreadyExists", "message": f"{url} already exists", "hint": None}
-    assert json.loads(done.err) == error
+    error = {"error": "AlreadyExists", "message": f"{url} already exists"}
+    place = f"{alice.handle}/"
+    for name, new in (("notes", "NEW"), (f"{place}notes", f"{place}NEW")):
+        done = knotless(one, "repo", "create", name, "--json", code=1)
+        hint = f"git knotless repo create {new} --json"
+        assert json.loads(done.err) == {**error, "hint": hint}
+    unnamed = knotless(one, "create", cwd=one.repository("notes"), code=1)
+    assert unnamed.err.endswith("hint: git knotless create NEW\n")
 
 
 def test_another_account_is_not_ours_to_create_in(
@@ -460,6 +474,7 @@ def session_file(machine: GitEnv, account: Account) -> Path:
     return file
 
 
+@sandbox_only
 def test_a_damaged_session_is_in_nobody_elses_way(
     one: GitEnv, alice: Account, account: MakeAccount
 ) -> None:
@@ -478,6 +493,7 @@ def test_a_damaged_session_is_in_nobody_elses_way(
     assert "is damaged" in meant.err
 
 
+@sandbox_only
 @pytest.mark.parametrize("named", ["handle", "did", None])
 def test_a_damaged_session_can_be_logged_out(
     one: GitEnv, alice: Account, named: str | None
@@ -492,6 +508,7 @@ def test_a_damaged_session_can_be_logged_out(
     assert not file.exists()
 
 
+@sandbox_only
 def test_a_host_that_is_down_is_logged_out_of_here(one: GitEnv, alice: Account) -> None:
     file = session_file(one, alice)
     session = json.loads(file.read_text())
@@ -516,13 +533,16 @@ def test_an_account_that_has_gone_is_looked_up_again(one: GitEnv, alice: Account
     assert alice.did not in cache.read_text()
 
 
+@sandbox_only
 def test_a_host_that_is_down_is_one_line(one: GitEnv, tmp_path: Path) -> None:
     env = {"KNOTLESS_HANDLE_RESOLVER": "http://localhost:1", "KNOTLESS_CACHE_DIR": str(tmp_path)}
     done = knotless(one, "repo", "show", "nobody.test/x", env=env, code=1)
-    assert len(done.err.splitlines()) == 1
-    assert "localhost:1 cannot be reached" in done.err
+    first, hint = done.err.splitlines()
+    assert "localhost:1 cannot be reached" in first
+    assert hint == "hint: git knotless doctor"
 
 
+@sandbox_only
 def test_create_makes_nothing_that_cannot_be_pushed_to(one: GitEnv, alice: Account) -> None:
     work = one.repository(commits=3)
     shallow, other = one.root / "shallow", one.root / "sha256"

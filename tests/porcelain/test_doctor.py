@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,50 +20,28 @@ import pytest
 from git_knotless.atproto import oauth
 from git_knotless.storage.scope import login_scope
 from tests.approval import Page
-from tests.gitenv import GIT, GitEnv, Result
+from tests.gitenv import GIT, GitEnv
+from tests.marks import sandbox_only
 from tests.network import Account, Network, run_sandbox, run_testnet
+from tests.porcelain.checkup import (
+    CLAIM,
+    COLLECTIONS,
+    PACK,
+    REPO,
+    Found,
+    doctor,
+    failed,
+    found_in,
+    not_ok,
+    records,
+)
 from tests.proxy import Answer, Exchange, Proxy, proxy
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "git-knotless"
 HELPER = "git-remote-knotless"
-CLAIM, PACK, REPO = "dev.knotless.claim", "dev.knotless.pack", "dev.knotless.repo"
-COLLECTIONS = (REPO, "dev.knotless.ref", CLAIM, PACK)
 WRITING = "taken key", "missing key", "missing delete", "batch", "large batch", "new listing"
 MARKED = "2222222222abc"
 TIME = "2026-01-02T03:04:05.678Z"
-
-Found = dict[str, dict[str, Any]]
-
-
-def doctor(machine: GitEnv, *arguments: str, code: int = 0, **options: Any) -> Found:
-    """What it finds, by check."""
-    done = machine.git("knotless", "doctor", "--json", *arguments, code=code, **options)
-    return found_in(done)
-
-
-def found_in(done: Result) -> Found:
-    said = json.loads(done.out)
-    assert list(said) == ["items", "ok"]
-    assert said["ok"] == (done.code == 0)
-    for item in said["items"]:
-        assert list(item) == ["check", "status", "detail", "hint"]
-        assert item["hint"] or item["status"] in ("ok", "skipped"), item
-    found = {item["check"]: item for item in said["items"]}
-    assert len(found) == len(said["items"])
-    return found
-
-
-def failed(found: Found) -> set[str]:
-    return {name for name, item in found.items() if item["status"] == "fail"}
-
-
-def not_ok(found: Found) -> dict[str, str]:
-    return {name: item["status"] for name, item in found.items() if item["status"] != "ok"}
-
-
-def records(account: Account) -> dict[str, Any]:
-    blobs = account.host.get("com.atproto.sync.listBlobs", did=account.did)["cids"]
-    return {"blobs": blobs, **{each: account.records(each) for each in COLLECTIONS}}
 
 
 @pytest.fixture
@@ -101,6 +79,7 @@ def test_all_is_well(one: GitEnv, alice: Account) -> None:
     assert records(alice) == before
 
 
+@sandbox_only
 def test_nobody_is_logged_in(machine: Callable[[], GitEnv]) -> None:
     found = doctor(machine())
     assert not_ok(found) == {"login": "warn", "host": "skipped"}
@@ -115,14 +94,26 @@ def test_an_account_of_somebody_else(machine: Callable[[], GitEnv], alice: Accou
     assert found.keys() == doctor(machine(), alice.did).keys()
 
 
-def test_a_host_by_its_name(machine: Callable[[], GitEnv], alice: Account) -> None:
-    """Whoever has a record there is who its cursors and proofs are looked at with."""
-    alice.create("com.example.thing", "one", {})
-    found = doctor(machine(), alice.pds.removeprefix("http://"))
-    assert "is a PDS" in found["host"]["detail"]
-    assert found["cursors"]["status"] == found["proofs"]["status"] == "ok"
-    assert found["spaces"]["status"] == "skipped"
-    assert found.keys() == doctor(machine(), alice.pds).keys()
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(run_sandbox, id="sandbox"),
+        pytest.param(run_testnet, id="testnet", marks=pytest.mark.testnet),
+    ],
+)
+def test_a_host_by_its_name(
+    tmp_path: Path, run: Callable[..., AbstractContextManager[Network]]
+) -> None:
+    """Whoever has a record there is who its cursors and proofs are looked at with: on a host of
+    its own, as only the first of many accounts are looked at."""
+    with run(data=tmp_path / "network") as network:
+        one, alice = GitEnv(tmp_path / "machine", network), network.account("alice")
+        alice.create("com.example.thing", "one", {})
+        found = doctor(one, alice.pds.removeprefix("http://"))
+        assert "is a PDS" in found["host"]["detail"]
+        assert found["cursors"]["status"] == found["proofs"]["status"] == "ok"
+        assert found["spaces"]["status"] == "skipped"
+        assert found.keys() == doctor(one, alice.pds).keys()
 
 
 def test_writing(one: GitEnv, alice: Account) -> None:
@@ -137,6 +128,7 @@ def test_writing(one: GitEnv, alice: Account) -> None:
     assert records(alice) == before
 
 
+@sandbox_only
 def test_a_table(one: GitEnv) -> None:
     """A line a check, in columns, and one for each hint."""
     shown = one.git(
@@ -148,6 +140,7 @@ def test_a_table(one: GitEnv) -> None:
     assert re.search(r"^skipped {2}host {12}\w", shown, re.MULTILINE)
 
 
+@sandbox_only
 def test_a_table_on_a_terminal(one: GitEnv) -> None:
     """In colours, and a long line goes on under where it began."""
     env = {**one.env, "TERM": "xterm", "COLUMNS": "60", "KNOTLESS_PLC_URL": "http://localhost:1"}
@@ -188,6 +181,7 @@ def ours(one: GitEnv, *, code: int = 1) -> Found:
     return found_in(one.run(str(PROGRAM), "doctor", "--json", code=code))
 
 
+@sandbox_only
 @pytest.mark.skipif(bool(shutil.which(HELPER, path=str(GIT.parent))), reason="it is beside git")
 def test_the_helper_is_not_on_path(one: GitEnv) -> None:
     bare_machine(one)
@@ -198,6 +192,7 @@ def test_the_helper_is_not_on_path(one: GitEnv) -> None:
     assert failed(found_in(one.run("/bin/sh", "-c", mended))) == set()
 
 
+@sandbox_only
 def test_the_helper_cannot_be_run(one: GitEnv) -> None:
     helper = bare_machine(one) / HELPER
     helper.write_text("#!/nowhere/python\n")
@@ -210,6 +205,7 @@ def test_the_helper_cannot_be_run(one: GitEnv) -> None:
     assert "ModuleNotFoundError: git_knotless" in ours(one)["helper"]["detail"]
 
 
+@sandbox_only
 def test_the_helper_of_another_installation(one: GitEnv) -> None:
     helper = bare_machine(one) / HELPER
     helper.write_text(f'#!/bin/sh\nexec {shlex.quote(str(PROGRAM.with_name(HELPER)))} "$@"\n')
@@ -219,6 +215,7 @@ def test_the_helper_of_another_installation(one: GitEnv) -> None:
     assert found["hint"].startswith("export PATH=")
 
 
+@sandbox_only
 def test_a_git_that_is_too_old(one: GitEnv) -> None:
     git = bare_machine(one, HELPER) / "git"
     git.write_text(
@@ -232,6 +229,7 @@ def test_a_git_that_is_too_old(one: GitEnv) -> None:
     assert found["git"]["detail"] == "git 2.30.9 is too old"
 
 
+@sandbox_only
 def test_no_git(one: GitEnv) -> None:
     one.env["PATH"] = str(one.root)
     found = ours(one)
@@ -240,6 +238,7 @@ def test_no_git(one: GitEnv) -> None:
     assert "install git" in found["git"]["hint"]
 
 
+@sandbox_only
 def test_a_setting_that_cannot_be(one: GitEnv) -> None:
     one.git("config", "--global", "knotless.identityTtlSecs", "soon")
     found = doctor(one, code=1)
@@ -247,6 +246,7 @@ def test_a_setting_that_cannot_be(one: GitEnv) -> None:
     assert "knotless.identityTtlSecs" in found["settings"]["detail"]
 
 
+@sandbox_only
 def test_folders_that_are_not_ours(one: GitEnv) -> None:
     sessions = Path(one.env["KNOTLESS_CONFIG_DIR"]) / "sessions"
     (session,) = sessions.glob("did_*.json")
@@ -259,6 +259,7 @@ def test_folders_that_are_not_ours(one: GitEnv) -> None:
     assert failed(found) == {"config folder"}
 
 
+@sandbox_only
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_to(one: GitEnv) -> None:
     config = Path(one.env["KNOTLESS_CONFIG_DIR"]) / "sessions"
@@ -345,6 +346,9 @@ def test_a_login_that_has_ended(one: GitEnv, alice: Account, between: Proxy) -> 
     assert failed(found) == {"session"}
     assert found["session"]["hint"] == f"git knotless login {alice.handle}"
     assert found["spaces"]["status"] == "skipped"
+    found = doctor(one, "--write", code=1)
+    assert failed(found) == {"session"}
+    assert found["writing"]["status"] == "skipped"
 
 
 def test_an_account_that_was_never_logged_in(one: GitEnv, account: Callable[..., Account]) -> None:
@@ -390,6 +394,7 @@ def test_a_login_without_a_scope(one: GitEnv, alice: Account) -> None:
 # --- a host
 
 
+@sandbox_only
 def test_a_dead_host(one: GitEnv) -> None:
     found = doctor(one, "localhost:1", "--write", code=1)
     assert failed(found) == {"host"}
@@ -416,9 +421,16 @@ def test_a_host_of_others_is_not_written_to(
     assert records(alice)[CLAIM] == {}
 
 
+@sandbox_only
 def test_what_is_no_target(one: GitEnv) -> None:
     done = one.git("knotless", "doctor", "http://example.com", code=1)
     assert (done.out, "use https" in done.err) == ("", True)
+    for text in ("", "@"):
+        done = one.git("knotless", "doctor", text, code=2)
+        assert done.err.splitlines() == [
+            f"error: {text!r} names neither an account nor a host",
+            "hint: git knotless doctor -h",
+        ]
 
 
 def test_a_proof_that_does_not_hold(one: GitEnv, alice: Account, between: Proxy) -> None:

@@ -9,6 +9,7 @@ import pytest
 from git_knotless.errors import KnotlessError
 from git_knotless.porcelain.here import Here, NotInARepository
 from git_knotless.porcelain.options import SeveralRemotes, named
+from git_knotless.porcelain.typed import remember
 from tests.gitenv import GitEnv
 
 Enter = Callable[[Path], Here]
@@ -83,6 +84,7 @@ def test_of_several_each_is_told_with_its_remote(gitenv: GitEnv, enter: Enter) -
     for name in ("a", "b"):
         gitenv.git("config", f"remote.{name}.url", OURS, cwd=work)
     enter(work)
+    remember(["repo", "show", "--json"])
     assert named(None, "repo show") == OURS, "two remotes, one repository"
     gitenv.git("config", "remote.b.url", f"{OURS}2", cwd=work)
     with pytest.raises(SeveralRemotes) as caught:
@@ -90,7 +92,41 @@ def test_of_several_each_is_told_with_its_remote(gitenv: GitEnv, enter: Enter) -
     assert caught.value.message == (
         f"several remotes are knotless:// ones: a ({OURS}), b ({OURS}2)"
     )
-    assert caught.value.hint == f"git knotless repo show {OURS}"
+    assert caught.value.hint == f"for example: git knotless repo show --json {OURS}"
+
+
+def test_a_remote_is_redirected_where_its_one_address_is_the_old(
+    gitenv: GitEnv, enter: Enter
+) -> None:
+    work, new = gitenv.repository(), f"{OURS}-new"
+    gitenv.git("config", "remote.a.url", OURS, cwd=work)
+    assert enter(work).redirect(f"{OURS}2", new) is None
+    assert enter(work).redirect(OURS, new) == "a"
+    assert gitenv.git("remote", "get-url", "a", cwd=work).out == f"{new}\n"
+    gitenv.git("config", "remote.a.pushurl", new, cwd=work)
+    assert enter(work).redirect(new, OURS) == "a"
+    for key in ("url", "pushurl"):
+        assert gitenv.git("config", "--get-all", f"remote.a.{key}", cwd=work).out == f"{OURS}\n"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ["remote.a.url", f"{OURS}2"],
+        ["remote.a.pushurl", "https://example.com/backup"],
+        ["--global", "remote.a.url", OURS],
+        ["--global", "remote.a.pushurl", OURS],
+    ],
+)
+def test_a_remote_that_is_more_than_the_old_address_is_left_alone(
+    config: list[str], gitenv: GitEnv, enter: Enter
+) -> None:
+    work = gitenv.repository()
+    gitenv.git("config", "remote.a.url", OURS, cwd=work)
+    gitenv.git("config", "--add", *config, cwd=work)
+    before = gitenv.git("config", "--list", cwd=work).out
+    assert enter(work).redirect(OURS, f"{OURS}-new") is None
+    assert gitenv.git("config", "--list", cwd=work).out == before
 
 
 def test_a_branch_with_commits_can_be_pushed(gitenv: GitEnv, enter: Enter) -> None:

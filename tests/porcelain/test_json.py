@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from git_knotless.atproto.errors import AccountNotHere, AtprotoError
-from git_knotless.atproto.sessions import Session
+from git_knotless.atproto.session import Session
 from git_knotless.atproto.syntax import Did, Handle, Rkey
 from git_knotless.errors import KnotlessError
 from git_knotless.porcelain.accounts import account_json
@@ -58,8 +58,8 @@ def test_a_repository_is_what_the_page_shows() -> None:
         collaborators=[DID],
         rules=[{"branch": "main"}],
         forkOf=place(),
-        transfer=place(),
-        transferredFrom=place(),
+        transfer=place() | {"offer": "1"},
+        transferredFrom=place() | {"offer": "1"},
         gateway="https://x.example",
         url="knotless://bank.test/x",
     )

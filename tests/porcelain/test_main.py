@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from git_knotless.atproto.sessions import Session, SessionStore
+from git_knotless.atproto.session import Session
+from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.porcelain import main as porcelain
 from git_knotless.porcelain.commands import app
 from git_knotless.porcelain.main import main
+from tests.gitenv import GitEnv
 
 Captured = pytest.CaptureFixture[str]
 ALICE, BOB = (
@@ -291,7 +293,60 @@ def test_a_name_without_its_owner_is_told_whose_it_may_be(
         SessionStore(tmp_path / "home/config/sessions").save(session)
     monkeypatch.setenv("KNOTLESS_ACCOUNT", account or "")
     assert run(monkeypatch, *command, "notes") == 1
-    assert capsys.readouterr().err == f"error: 'notes' names no owner\nhint: {hint}\n"
+    assert capsys.readouterr().err.splitlines() == [
+        "error: 'notes' names no owner",
+        f"hint: git knotless {' '.join(command)} {hint}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["repo", "rename", "-R", "notes", "new"], "repo rename -R HANDLE/notes new"),
+        (["repo", "edit", "notes", "--description=it's notes"],
+         """repo edit HANDLE/notes '--description=it'"'"'s notes'"""),
+        (["repo", "delete", "--yes", "x", "x"], "repo delete --yes HANDLE/x HANDLE/x"),
+        (["repo", "redirects", "--repo=notes"], "repo redirects --repo=HANDLE/notes"),
+        (["fork", "notes", "--name", "mine"], "fork HANDLE/notes --name mine"),
+        (["repo", "rename", "bob.test/x", "-R", "bob.test/y"], "repo rename x -R bob.test/y"),
+        (["sandbox", "start", "--dir"], "sandbox start -h"),
+        (["sandbox", "start", "--pds", "x"], "sandbox start -h"),
+        (["doctor", "@"], "doctor -h"),
+    ],
+)  # fmt: skip
+def test_a_hint_is_the_whole_command(
+    arguments: list[str], hint: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert run(monkeypatch, *arguments) in (1, 2)
+    assert capsys.readouterr().err.splitlines()[-1] == f"hint: git knotless {hint}"
+
+
+def test_a_command_outside_of_any_clone_of_ours_is_told_where_its_repository_goes(
+    monkeypatch: pytest.MonkeyPatch, gitenv: GitEnv, capsys: Captured
+) -> None:
+    monkeypatch.chdir(gitenv.repository())
+    for words, more in ((["rename", "x"], ["-R HANDLE/NAME"]), (["show"], ["HANDLE/NAME"])):
+        assert run(monkeypatch, "repo", *words) == 1
+        hint = " ".join(["hint: git knotless repo", *words, *more])
+        assert capsys.readouterr().err.splitlines()[-1] == hint
+
+
+def test_what_cannot_be_reached_has_who_looks_into_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured
+) -> None:
+    """Or the sandbox to start, where that is whose settings these are."""
+    monkeypatch.setenv("KNOTLESS_HANDLE_RESOLVER", "http://localhost:1")
+    monkeypatch.setenv("KNOTLESS_PLC_URL", "http://localhost:1")
+    sandbox = tmp_path / "a sandbox"
+    (sandbox / "config").mkdir(parents=True)
+    monkeypatch.setenv("KNOTLESS_CONFIG_DIR", str(sandbox / "config"))
+    for hint in ("doctor", f"sandbox start --dir '{sandbox}'"):
+        for who in ("alice.test", ALICE.did):
+            assert run(monkeypatch, "repo", "list", who) == 1
+            error = capsys.readouterr().err.splitlines()
+            assert "connection refused" in error[0]
+            assert error[1] == f"hint: git knotless {hint}"
+        (sandbox / "sandbox.lock").touch()
 
 
 def test_a_bad_setting_is_told_by_its_name(
@@ -337,7 +392,7 @@ def test_a_fault_of_ours_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys
     assert run(monkeypatch, "whoami") == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: this is a fault of git-knotless: ZeroDivisionError: by\\nzero",
-        "hint: KNOTLESS_LOG=debug shows where",
+        "hint: set KNOTLESS_LOG=debug to see where",
     ]
 
 

@@ -49,6 +49,19 @@ def test_what_is_shown_is_one_line_that_can_be_written(text: str) -> None:
     assert shown.replace("\u200d", "").isprintable()
 
 
+def test_of_one_thing_within_another_the_whole_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setattr("git_knotless.porcelain.output._MOMENT", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("one", "another"):
+        with working(name), working("a part"):
+            until = time.monotonic() + 10
+            while name not in terminal.getvalue() and time.monotonic() < until:
+                time.sleep(0.01)  # another thread says it
+        assert name in terminal.getvalue()
+    assert "a part" not in terminal.getvalue()
+
+
 def test_for_a_program_a_row_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows([("a", "tab\there"), ("b", "")])
     assert capsys.readouterr().out == "a\ttab\\there\nb\t\n"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.gitenv import GitEnv, Result
+from tests.marks import sandbox_only
 from tests.network import Account
 
 EMAILS, PROFILE = "dev.knotless.emails", "dev.knotless.profile"
@@ -75,6 +76,7 @@ def test_emails_in_json_say_how_many_and_never_which(one: GitEnv, alice: Account
     assert as_json(one, "email", "remove", ADDRESS) == {**who, "count": 0, "changed": True}
 
 
+@sandbox_only
 @pytest.mark.parametrize(
     ("address", "error"),
     [
@@ -150,6 +152,7 @@ def test_anybodys_profile_is_shown_without_a_login(
     assert run(machine(), "profile", "show", code=4).err.startswith("error: nobody is logged in\n")
 
 
+@sandbox_only
 def test_what_cannot_be_set_is_one_line_and_changes_nothing(one: GitEnv, alice: Account) -> None:
     text = one.root / "text.png"
     text.write_text("no picture")

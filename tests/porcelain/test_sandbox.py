@@ -17,7 +17,7 @@ import pytest
 
 from git_knotless.porcelain import sandbox as command
 from git_knotless.porcelain.sandbox_folder import Folder
-from tests.gitenv import GitEnv, Result
+from tests.gitenv import GIT, GitEnv, Result
 
 WARNING = "warning: a sandbox is for trying things out, and no place to keep work\n"
 Variables = dict[str, str]
@@ -93,7 +93,7 @@ def test_a_tour_without_a_login(one: Machine) -> None:
 def test_what_people_are_shown(one: Machine) -> None:
     done = one.sandbox("start")
     variables = one.variables()
-    hint = 'hint: eval "$(git knotless sandbox env)" has this shell use it\n'
+    hint = 'to have this shell use it:\nhint: eval "$(git knotless sandbox env)"\n'
     assert done.err == WARNING + hint
     first, *rows = done.out.splitlines()
     assert first == "the sandbox is ready"
@@ -203,46 +203,97 @@ def test_a_process_that_has_the_id_of_an_old_one_is_left_alone(one: Machine) -> 
     assert one.begin()["pid"] != os.getpid()
 
 
+def mend(refused: Result) -> list[str]:
+    """What the hint would have been typed as, for `run`."""
+    (hint,) = (line for line in refused.err.splitlines() if line.startswith("hint: "))
+    return ["/bin/sh", "-c", f"({hint.removeprefix('hint: ')}) 2>&1"]
+
+
 def test_a_port_that_is_taken_does_not_bind_the_next_start(one: Machine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused = one.sandbox("start", "--port", str(port), code=1)
-        assert refused.err == f"error: the sandbox did not start: port {port} is already taken\n"
-        assert not runs(one.folder)
+        refused = one.sandbox("start", "--port", str(port), "--account", "bob.test", code=1)
+        assert f"error: the sandbox did not start: port {port} is already taken\n" in refused.err
+        assert not one.folder.exists()
+        assert "bob.test" in one.run(*mend(refused)).out
         network = one.begin()
     assert not network["plc"].endswith(f":{port}")
+
+
+def test_a_sandbox_whose_port_is_taken_goes_to_another(one: Machine) -> None:
+    """With its accounts, which the directory then says are there, and all that is in them."""
+    work = one.repository()
+    network = one.begin("--pds", "2", "--account", "alice.test", "--account", "bob.pds1.test")
+    one.git("knotless", "create", "--push", cwd=work, env=one.variables())
+    one.git("ls-remote", "knotless://bob.pds1.test/x", env=one.variables(), code=128)  # is cached
     one.sandbox("stop")
-    kept = network["plc"].rpartition(":")[2]
-    with socket.create_server(("127.0.0.1", int(kept))):
-        assert f"port {kept} is already taken" in one.sandbox("start", code=1).err
-    assert one.begin()["accounts"] == network["accounts"], "of one that was there, nothing is lost"
+    kept = int(network["pds"][1]["url"].rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", kept)):
+        refused = one.sandbox("start", code=1)
+        assert f"port {kept} is already taken" in refused.err
+        one.run(*mend(refused))
+        moved = one.begin()
+        assert {each["did"] for each in moved["accounts"]} == {
+            each["did"] for each in network["accounts"]
+        }
+        assert not {network["plc"], *(each["url"] for each in network["pds"])} & {
+            moved["plc"], *(each["url"] for each in moved["pds"])
+        }  # fmt: skip
+        one.git("knotless", "create", "bob.pds1.test/x", env=one.variables())
+        one.commit(work)
+        one.git("push", cwd=work, env=one.variables())
+        listed = one.git("ls-remote", "knotless://alice.test/work", env=one.variables()).out
+        assert one.oid(work) in listed
 
 
 def test_what_it_does_not_become_is_refused(one: Machine) -> None:
-    pid = one.begin()["pid"]
+    """With the commands that make it so, which are of this sandbox and with these options."""
+    place = one.root / "it's another"
+    first = one.begin("--dir", str(place))
+    ran = []
     for arguments, lacking in (
         (("--account", "bob.test"), "runs already, without bob.test"),
         (("--pds", "2"), "runs already, without 2 hosts"),
-        (("--port", "1234"), "and keeps its ports"),
-        (("--foreground",), "runs already"),
+        (("--port", "24999"), f"runs already, at {first['plc']}"),
     ):
-        done = one.sandbox("start", *arguments, "--json", code=1)
-        error = json.loads(done.err)
+        where = ("start", "--dir", str(place), *arguments)
+        error = json.loads(one.sandbox(*where, "--json", code=1).err)
         assert error["error"] == "SandboxRuns"
         assert error["message"].endswith(lacking)
-    assert one.begin()["pid"] == pid
-    one.sandbox("stop")
-    assert "keeps its ports" in one.sandbox("start", "--port", "1234", code=1).err
-    assert not runs(one.folder)
+        one.run(*mend(one.sandbox(*where, code=1)))
+        ran.append(one.begin("--dir", str(place)))
+    assert [each["handle"] for each in ran[0]["accounts"]] == ["alice.test", "bob.test"]
+    assert [len(each["pds"]) for each in ran] == [1, 2, 2]
+    assert ran[2]["plc"].endswith(":24999")
+    refused = one.sandbox("start", "--foreground", "--dir", str(place), code=1)
+    assert refused.err.splitlines()[-1].startswith("hint: git knotless sandbox stop --dir '")
+    assert refused.err.endswith(" --foreground\n")
+    one.sandbox("stop", "--dir", str(place))
+    assert not one.folder.exists()
 
 
-def test_an_account_that_cannot_be_is_one_line(one: Machine) -> None:
-    for handle in ("alice.example.org", "x.y.test", "admin.test"):
+def test_an_account_that_cannot_be_leaves_nothing(one: Machine) -> None:
+    for handle, why in (
+        ("alice.example.org", "no host here is for .example.org: "),
+        ("x.y.test", "no host here is for .y.test: "),
+        ("admin.test", "Reserved handle"),
+    ):
         done = one.sandbox("start", "--account", handle, code=1)
-        assert done.err.startswith("error: the sandbox did not start: ")
+        assert done.err.startswith(f"error: the sandbox did not start: {why}")
         assert len(done.err.splitlines()) == 1
-        assert not runs(one.folder)
+        assert not one.folder.exists()
     one.begin()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("bob.pds1.test", "no host here is for .pds1.test"), ("bob", "'bob' is not a handle")],
+)
+def test_an_account_that_takes_more_has_the_command(name: str, why: str, one: Machine) -> None:
+    refused = one.sandbox("start", "--account", name, code=1)
+    assert why in refused.err
+    assert not one.folder.exists()
+    assert f"{name.removesuffix('.test')}.test" in one.run(*mend(refused)).out
 
 
 @pytest.mark.parametrize(
@@ -304,6 +355,16 @@ def test_in_the_foreground_it_ends_with_its_command(signum: int, code: int, one:
         assert one.variables()["KNOTLESS_ACCOUNT"] == "alice.test"
         process.send_signal(signum)
         assert process.wait(30) == code
+        wait_until_ended(one.folder)
+
+
+def test_in_the_foreground_it_ends_with_the_git_that_runs_it(one: Machine) -> None:
+    """Which is what a shell knows by its process id, and kills."""
+    with one.start(str(GIT), "knotless", "sandbox", "start", "--foreground") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"the sandbox is ready\n"
+        process.kill()
+        process.wait(30)
         wait_until_ended(one.folder)
 
 

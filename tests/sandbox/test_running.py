@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from git_knotless.atproto.commit import Commit, verify_proof
 from git_knotless.atproto.dag_cbor import cid_of, cid_text, encode
 from git_knotless.atproto.keys import Curve, PrivateKey, signing_key
 from git_knotless.atproto.syntax import Did, Nsid, Rkey
+from git_knotless.sandbox import plc
 from tests.network import (
     ENVIRONMENT,
     Host,
@@ -110,13 +112,57 @@ def test_ports_are_kept(tmp_path: Path) -> None:
             described = ready(process)
     urls = [described["plc"], *(pds["url"] for pds in described["pds"])]
     assert urls == [f"http://localhost:{base + at}" for at in range(3)]
-    with start_sandbox(*options[:3], "--port", "2000", stderr=subprocess.PIPE) as other:
+
+
+def test_it_goes_to_other_ports(tmp_path: Path) -> None:
+    """Old and new ones overlap, so that the one host is where the other was."""
+    base = _free_ports(4)
+    options = ("--json", "--dir", str(tmp_path), "--pds", "2")
+    accounts = ("--account", "alice.test", "--account", "bob.pds1.test")
+    for port in (base, base + 1):
+        with start_sandbox(*options, *accounts, "--port", str(port)) as process:
+            described = ready(process)
+            urls = [f"http://localhost:{port + at}" for at in range(3)]
+            assert [described["plc"], *(pds["url"] for pds in described["pds"])] == urls
+            for account, url in zip(described["accounts"], urls[1:], strict=True):
+                document = httpx.get(f"{urls[0]}/{account['did']}").json()
+                assert document["service"][0]["serviceEndpoint"] == url
+    with start_sandbox(*options) as process:
+        assert ready(process)["plc"] == urls[0]
+
+
+def test_ports_that_a_did_is_held_at_are_kept(tmp_path: Path) -> None:
+    """By its owner, who has taken the host's keys out of it."""
+    base = _free_ports(4)
+    options = ("--json", "--dir", str(tmp_path), "--account", "alice.test")
+    with start_sandbox(*options, "--port", str(base)) as process:
+        described = ready(process)
+        did = described["accounts"][0]["did"]
+        log = httpx.get(f"{described['plc']}/{did}/log/last").json()
+        _take_over(tmp_path, did, log)
+    with start_sandbox(
+        "--dir", str(tmp_path), "--port", str(base + 2), stderr=subprocess.PIPE
+    ) as other:
         assert other.stderr is not None
         assert other.wait(20) == 1
         assert other.stderr.read() == (
-            f"sandbox: this sandbox keeps its ports, and its directory's is {base}:"
-            " for others start one in another folder\n"
+            f"sandbox: {did} is at http://localhost:{base + 1} by keys that are not the sandbox's,"
+            " so it keeps its ports\n"
         )
+    with start_sandbox(*options) as process:
+        assert ready(process)["plc"] == f"http://localhost:{base}"
+
+
+def _take_over(folder: Path, did: str, last: dict[str, Any]) -> None:
+    with sqlite3.connect(folder / "sandbox.sqlite") as connection:
+        (scalar,) = connection.execute("SELECT rotation_key FROM host").fetchone()
+        (prev,) = connection.execute("SELECT cid FROM operation").fetchone()
+    key = PrivateKey.from_bytes(Curve.K256, scalar)
+    own = PrivateKey.generate(Curve.K256).public.did_key
+    operation = plc.sign({**last, "rotationKeys": [own], "prev": prev}, key)
+    plc_url = last["services"]["atproto_pds"]["endpoint"]
+    plc_port = int(plc_url.rpartition(":")[2]) - 1
+    httpx.post(f"http://localhost:{plc_port}/{did}", json=operation).raise_for_status()
 
 
 def _free_ports(count: int) -> int:

@@ -10,18 +10,25 @@ import pytest
 from git_knotless.atproto.errors import BlobNotFound, HostTimeout, ServerFault, XrpcError
 from git_knotless.errors import KnotlessError
 from git_knotless.storage import outcome, remains
-from git_knotless.storage.accepting import AlreadyAccepted
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, create
+from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
 from git_knotless.storage.holds import CopyExists, HoldRecord, Overtaken
 from git_knotless.storage.lookup import look_up
-from git_knotless.storage.offers import NotOffered, OwnAccount, offer, withdraw
+from git_knotless.storage.offers import (
+    AlreadyAccepted,
+    NotOffered,
+    OwnAccount,
+    offer,
+    withdraw,
+)
 from git_knotless.storage.outcome import HostRefused
 from git_knotless.storage.places import RedirectRecord, RepoRef
 from git_knotless.storage.records import CLAIM, PACK, REDIRECT, REF, REPO
+from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import repositories
-from git_knotless.storage.snapshot import NoSuchRepository
+from git_knotless.storage.snapshot import NoSuchRepository, UnreadableRepository
 from git_knotless.storage.store import Write
 from git_knotless.storage.url import BadName
 from tests.lexicon import Lexicons, read_all
@@ -78,7 +85,9 @@ def test_what_was_offered_is_there_with_its_key(world: World) -> None:
     done = world.accept(world.alice, world.bob)
     whole(world, old.key)
     assert (done.url, done.late, done.withdrawn) == (world.url(world.bob), [], False)
-    assert done.repo.transferred_from == RepoRef(ALICE, old.rkey, old.key)
+    offered = world.own(world.alice).record().transfer
+    assert offered is not None
+    assert done.repo.transferred_from == RepoRef(ALICE, old.rkey, old.key, offered.offer)
     assert done.repo.epoch > world.own(world.alice).record().epoch
     fields = done.repo.fields
     assert fields["runners"] == [CAROL]
@@ -313,7 +322,88 @@ def test_an_offer_that_is_withdrawn_meanwhile(world: World, at: int) -> None:
     except NotOffered:
         assert not any(world.bob.records.values())
     else:
-        assert done.withdrawn is (left[0] > 90)
+        assert not done.withdrawn
+        assert left[0] < 90
+
+
+def at_the_last_write(host: Host, act: Callable[[], object]) -> None:
+    """Before it lands that there is a repository."""
+
+    def before(writes: Sequence[Write]) -> None:
+        if any(write.collection == REPO and write.action == "create" for write in writes):
+            host.before = lambda _: None
+            act()
+
+    host.before = before
+
+
+def test_one_that_is_offered_anew_at_the_last_moment(world: World) -> None:
+    """What was copied answers the offer before, and goes again; it can be accepted at once."""
+    old = world.offered()
+
+    def anew() -> None:
+        withdraw(world.own(world.alice))
+        offer(world.own(world.alice), BOB)
+
+    at_the_last_write(world.bob, anew)
+    with pytest.raises(NotOffered) as caught:
+        world.accept(world.alice, world.bob)
+    assert caught.value.message == "knotless://alice.test/repo was offered anew just then"
+    assert not any(world.bob.records.values())
+    world.accept(world.alice, world.bob)
+    whole(world, old.key)
+
+
+def test_what_it_was_before_it_was_withdrawn_at_the_last_moment(world: World) -> None:
+    """Its old names, and the one that it was to have, lead again where they did."""
+    world.published(world.bob, "first")
+    rename(world.own(world.bob, "first"), "repo")
+    offer(world.own(world.bob), ALICE)
+    world.accept(world.bob, world.alice)
+    delete(world.own(world.bob), world)
+    offer(world.own(world.alice), BOB)
+    before = dict(world.bob.records)[REDIRECT].copy()
+    assert before.keys() == {"first", "repo"}
+    at_the_last_write(world.bob, lambda: withdraw(world.own(world.alice)))
+    with pytest.raises(NotOffered):
+        world.accept(world.alice, world.bob)
+    assert {nsid: values for nsid, values in world.bob.records.items() if values} == {
+        REDIRECT: before
+    }
+    assert look_up(world.url(world.bob, "first"), world).store is world.alice
+
+
+def test_one_that_was_withdrawn_and_is_written_to_already_stays(world: World) -> None:
+    world.offered()
+    at_the_last_write(world.bob, lambda: withdraw(world.own(world.alice)))
+
+    def written(writes: Sequence[Write]) -> None:
+        if any(write.collection == REPO and write.action == "create" for write in writes):
+            world.bob.after = lambda _: None
+            edit(world.own(world.bob), lambda repo: repo.changed(description="mine"))
+
+    world.bob.after = written
+    assert world.accept(world.alice, world.bob).withdrawn
+    assert look_up(world.url(world.alice), world).store is world.alice
+    offer(world.own(world.alice), BOB)
+    assert look_up(world.url(world.alice), world).store is world.alice
+
+
+def test_an_offer_that_stands_is_not_made_anew(world: World) -> None:
+    world.offered()
+    before = world.state()
+    offer(world.own(world.alice), BOB, "repo")
+    assert world.state() == before
+    offer(world.own(world.alice), BOB, "other")
+    assert world.state() != before
+
+
+def test_an_empty_name_is_none(world: World) -> None:
+    world.offered()
+    with pytest.raises(BadName):
+        world.accept(world.alice, world.bob, "")
+    with pytest.raises(BadName):
+        offer(world.own(world.alice), BOB, "")
 
 
 def test_a_name_that_is_taken_meanwhile(world: World) -> None:
@@ -557,3 +647,21 @@ def test_refs_that_are_not_at_the_source_do_not_stay(world: World) -> None:
     put_ref(world.bob, old, "refs/heads/old", "a" * 40, generation=1)
     world.accept(world.alice, world.bob)
     whole(world, old.key)
+
+
+@pytest.mark.parametrize("of", ["generation", "epoch"])
+def test_a_source_that_counts_beyond_reason(world: World, of: str) -> None:
+    """What goes on from there could not be written any more."""
+    repo = world.offered()
+    if of == "generation":
+        put_ref(world.alice, repo, "refs/heads/b0", "0" * 40, generation=(1 << 53) - 1)
+    else:
+        world.alice.named(REPO)["repo"]["epoch"] = (1 << 53) - 2
+    with pytest.raises(UnreadableRepository, match="knotless://alice.test/repo cannot go on here"):
+        world.accept(world.alice, world.bob)
+    assert "apply" not in world.bob.requests
+    world.alice.named(REPO)["repo"]["epoch"] = 1 << 52
+    put_ref(world.alice, repo, "refs/heads/b0", "0" * 40, generation=1 << 52)
+    accepted = world.accept(world.alice, world.bob).repo
+    push(world.bob, accepted, "refs/heads/b0", "1" * 40)
+    assert edit(world.own(world.bob), lambda repo: repo.changed(description="on")).description

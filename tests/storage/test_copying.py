@@ -19,6 +19,7 @@ from git_knotless.storage.snapshot import UnreadableRepository
 from git_knotless.storage.spool import Spool
 from git_knotless.storage.store import BlobBody, BlobRef, Record, Write
 from git_knotless.storage.uploads import BlobsLost
+from git_knotless.value import replace
 from tests.storage.account import refusal
 from tests.storage.places import Killed, World, packs_of, push, put_pack, put_ref, refs_of
 
@@ -271,3 +272,15 @@ def test_a_source_that_is_down(world: World) -> None:
     with pytest.raises(HostUnreachable):
         world.accept(world.alice, world.bob)
     assert world.state() == before
+
+
+def test_hints_count_for_what_a_batch_takes(world: World) -> None:
+    """Of many small packs there is more to say than they hold."""
+    repo = world.offered()
+    for n in range(200):
+        pack = replace(put_pack(world.alice, repo, f"{n:40}".encode()), bases=("b" * 40,) * 64)
+        pack = replace(pack, tips=("a" * 40,) * 64)
+        world.alice.named(PACK)[pack.rkey] = pack.to_json()
+    copied(world)
+    sizes = [len(json.dumps([w.value for w in batch]).encode()) for batch in world.bob.batches]
+    assert 500_000 < max(sizes) < 950_000

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from git_knotless.atproto.errors import AuthRefused, HostTimeout, HostUnreachable, ServerFault
+from git_knotless.atproto.errors import (
+    AuthRefused,
+    HostTimeout,
+    HostUnreachable,
+    NotRenewed,
+    ServerFault,
+)
 from git_knotless.atproto.syntax import Did
 from git_knotless.storage import emails, own_record
 from git_knotless.storage.editing import RacedTooOften
@@ -238,6 +244,13 @@ def test_a_host_that_goes_away_after_a_write(account: Account) -> None:
 def test_a_refusal_is_final(account: Account) -> None:
     account.before = lambda writes: fail(refusal(AuthRefused, 403, "ScopeMissingError"))()
     with pytest.raises(AuthRefused):
+        add(account, ADDRESS)
+    assert account.requests.count("put") == 1
+
+
+def test_a_login_that_is_not_renewed_is_no_write_that_failed(account: Account) -> None:
+    account.before = lambda writes: fail(NotRenewed("the login could not be renewed"))()
+    with pytest.raises(NotRenewed):
         add(account, ADDRESS)
     assert account.requests.count("put") == 1
 

@@ -103,13 +103,21 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), SETTINGS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(SETTINGS, id="all of them"),
+        *(pytest.param([each], id=each[0], marks=pytest.mark.slow) for each in SETTINGS),
+    ],
+)
 def test_what_users_set_does_not_matter(
-    gitenv: GitEnv, revised: Path, host: Host, reader: Reader, name: str, value: str
+    gitenv: GitEnv, revised: Path, host: Host, reader: Reader, settings: list[tuple[str, str]]
 ) -> None:
     """Written and read under it: packs of their own, ones that are joined, and ones made anew."""
-    gitenv.git("config", "--global", name, value)
-    gitenv.env["GIT_CONFIG_PARAMETERS"] = f"'{name}'='{value}'"  # as `git -c` hands it on
+    for name, value in settings:
+        gitenv.git("config", "--global", name, value)
+    as_options = (f"'{name}'='{value}'" for name, value in settings)
+    gitenv.env["GIT_CONFIG_PARAMETERS"] = " ".join(as_options)  # as `git -c` hands them on
     git = Git(revised / ".git", env=gitenv.env)
     publish(host, git, [gitenv.oid(revised)])
     publish(host, git, [gitenv.oid(revised)])

@@ -6,7 +6,7 @@ import pytest
 
 from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault
 from git_knotless.atproto.syntax import Rkey
-from git_knotless.storage import creation, outcome, remains
+from git_knotless.storage import outcome, proving, remains
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, BadBranch, UnsafeHost, create
 from git_knotless.storage.deletion import delete
@@ -127,7 +127,7 @@ def test_a_delete_goes_on_after_a_fault(
 def test_a_host_that_could_not_be_asked_is_not_taken_for_safe(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(creation, "_PAUSE", 0.001)
+    monkeypatch.setattr(proving, "_PAUSE", 0.001)
     host, asked = Account(creates_update=True), [0]
 
     def busy(_: Sequence[Write]) -> None:

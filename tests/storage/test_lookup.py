@@ -1,14 +1,20 @@
 """What an address leads to: by redirects in an account, and by moves that both sides tell of."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from git_knotless.atproto.errors import DidNotFound, HostUnreachable, RepoDeactivated, RepoNotFound
+from git_knotless.atproto.errors import (
+    DidNotFound,
+    HostUnreachable,
+    RepoDeactivated,
+    RepoNotFound,
+    RepoTakendown,
+)
 from git_knotless.atproto.syntax import Did, Handle, Rkey
 from git_knotless.storage.fields import BadRecord
-from git_knotless.storage.lookup import Found, go_on, look_up
+from git_knotless.storage.lookup import Found, OfferUnsure, go_on, look_up
 from git_knotless.storage.places import REDIRECT, RedirectRecord, RepoRef
 from git_knotless.storage.records import REPO
 from git_knotless.storage.repositories import AnotherRepository, MovedAway, Repository
@@ -178,15 +184,16 @@ def test_a_redirect_that_makes_no_sense(world: World, to: object) -> None:
 
 
 def test_git_at_the_end(world: World) -> None:
-    """A record comes first, and the whole name before the one without."""
+    """The whole name comes first, of a record or of a redirect; then a record of the other."""
     world.redirect("a/x", "a/y")
     world.repo("a/y")
     assert world.find("a/x.git") == "a/y"
-    world.redirect("a/x.git", "a/z", OTHER)
-    world.repo("a/z", OTHER)
-    assert world.find("a/x.git") == "a/z"
     world.repo("a/x")
     assert world.find("a/x.git") == "a/x"
+    world.redirect("a/x.git", "a/z", OTHER)
+    assert world.find("a/x.git") is None
+    world.repo("a/z", OTHER)
+    assert world.find("a/x.git") == "a/z"
     world.repo("a/x.git", OTHER)
     assert world.look_up("a/x.git").url == RepoUrl(Handle("a.test"), Rkey("x.git"))
 
@@ -350,6 +357,75 @@ def test_a_loop_of_moves(world: World) -> None:
     assert world.find("b/x") is None
 
 
+@pytest.mark.parametrize("present", ["a/x", "b/y", "c/z"])
+def test_it_is_offered_to_where_a_copy_of_an_earlier_round_is(world: World, present: str) -> None:
+    """All of them were accepted once, and one was accepted last."""
+    places = ["a/x", "b/y", "c/z"]
+    for n, place in enumerate(places):
+        came, goes = ref(places[n - 1]), ref(places[(n + 1) % 3])
+        world.repo(
+            place, transferredFrom=came, transfer=goes, epoch=9 if place == present else n + 1
+        )
+    world.repo("d/w", transfer=ref("a/x"))
+    world.repo(
+        "a/x", **world.accounts["a"].records[REPO]["x"] | {"transferredBefore": [ref("d/w")]}
+    )
+    assert {world.find(place) for place in [*places, "d/w"]} == {present}
+
+
+def test_where_it_came_from_in_an_earlier_round(world: World) -> None:
+    """Of its places only the last but one is in `transferredFrom`."""
+    came = {"transferredFrom": ref("b/y"), "transferredBefore": [ref("a/x")]}
+    world.repo("a/x", transfer=ref("c/z"))
+    world.repo("c/z", **came)
+    assert world.find("a/x") == "c/z"
+    world.repo("c/z", transferredFrom=ref("b/y"), transferredBefore=[ref("a/x", OTHER), 1, {}])
+    assert world.find("a/x") == "a/x"
+    world.accounts["c"].records = {}
+    world.redirect("c/z", "d/w")
+    world.accounts["c"].records[REDIRECT]["z"] |= came
+    world.repo("d/w", transferredFrom=ref("c/z"))
+    assert world.find("a/x") == "d/w"
+
+
+def offer_of(at: str, name: str | None) -> dict[str, Any]:
+    return ref(at) | ({} if name is None else {"offer": name})
+
+
+@pytest.mark.parametrize(
+    ("offered", "accepted", "leads"),
+    [
+        ("1", "1", True),
+        ("2", "1", False),
+        ("1", None, True),
+        (None, "1", True),
+        ("1", 7, False),
+        ("1", "", False),
+        ("1", "x" * 65, False),
+    ],
+)
+def test_what_was_accepted_is_that_offer(
+    world: World, offered: str | None, accepted: Any, leads: bool
+) -> None:
+    """A copy of an earlier one is none of this; where one has no name, it is any that there was."""
+    world.repo("a/x", transfer=offer_of("b/y", offered))
+    world.repo("b/y", transferredFrom=offer_of("a/x", accepted))
+    assert world.find("a/x") == ("b/y" if leads else "a/x")
+    world.accounts["a"].records = {}
+    world.redirect("a/x", "b/y")
+    world.accounts["a"].records[REDIRECT]["x"]["repo"] = offer_of("b/y", offered)
+    assert world.find("a/x") == ("b/y" if leads else None)
+
+
+def test_it_is_offered_again_to_who_has_an_old_copy(world: World) -> None:
+    """Though that says that it came from here, and was offered back."""
+    world.repo("a/x", transferredFrom=offer_of("b/y", "2"), transfer=offer_of("b/y", "3"), epoch=9)
+    world.repo("b/y", transferredFrom=offer_of("a/x", "1"), transfer=offer_of("a/x", "2"))
+    assert world.find("a/x") == world.find("b/y") == "a/x"
+    world.repo("b/y", transferredFrom=offer_of("a/x", "1"), transfer=offer_of("a/x", "2"), epoch=9)
+    assert world.find("a/x") == world.find("b/y") == "a/x"
+
+
 def test_it_comes_back(world: World) -> None:
     """The first owner deleted the copy, and was offered the repository in turn."""
     world.repo("a/again", transferredFrom=ref("b/y"))
@@ -388,9 +464,43 @@ def test_a_place_that_cannot_be_asked_is_not_passed_over(world: World, error: Ex
     world.repo("a/x", transfer=ref("b/x"))
     world.redirect("a/y", "b/x")
     failing(world, "b", error)
-    for at in ("a/x", "a/y"):
-        with pytest.raises(type(error)):
-            world.find(at)
+    with pytest.raises(type(error)):
+        world.find("a/y")
+    with pytest.raises(OfferUnsure) as caught:
+        opened(world, "a/x", sure=True).record()
+    assert caught.value.message.startswith(f"{url('a/x')} is offered to b.test, whose host")
+    hint = f"to take the offer back: git knotless repo transfer -R {url('a/x')} --withdraw"
+    assert caught.value.hint == hint
+    read = opened(world, "a/x")
+    assert (read.record().name, str(read.url), read.moved) == ("x", url("a/x"), False)
+    assert isinstance(read.unsure, OfferUnsure)
+    failing(world, "b", refusal(RepoTakendown, 400, "RepoTakendown"))  # which holds nothing
+    assert opened(world, "a/x", sure=True).record().name == "x"
+    assert world.find("a/y") is None
+
+
+def test_a_host_that_lists_without_end(world: World) -> None:
+    class Endless(Account):
+        def list(
+            self, collection: str, prefix: str, *, newest_first: bool = False
+        ) -> Iterator[Sequence[Record]]:
+            for n in range(2000):
+                self.requests.append(f"list {collection}")
+                yield [Record(Rkey(f"n{n}"), {})]
+
+    world.repo("a/x", transfer=ref("b/x"))
+    world.accounts["b"] = Endless(did=did("b"))
+    with pytest.raises(OfferUnsure, match="it lists more than can be looked through"):
+        opened(world, "a/x", sure=True).record()
+    assert world.accounts["b"].requests.count(f"list {REPO}") == 101
+
+
+def test_its_own_record_is_there_for_whoever_changes_it(world: World) -> None:
+    """Wherever readers are led from it, and be it nowhere."""
+    moved(world, *[f"{NAMES[n]}/n{n}" for n in range(6)], old_copies=True)
+    with pytest.raises(NoSuchRepository):
+        opened(world, "a/n0").record()
+    assert opened(world, "a/n0", own=True).record().name == "n0"
 
 
 def test_without_accounts_nobody_else_is_asked(world: World) -> None:
@@ -402,10 +512,12 @@ def test_without_accounts_nobody_else_is_asked(world: World) -> None:
 # --- a repository that is read more than once
 
 
-def opened(world: World, at: str, *, writable: bool = False) -> Repository:
+def opened(
+    world: World, at: str, *, writable: bool = False, sure: bool = False, own: bool = False
+) -> Repository:
     address = parse_url(url(at))
     store = world.accounts[at[0]]
-    return Repository(address, store, writable=writable, accounts=world)
+    return Repository(address, store, writable=writable, sure=sure, own=own, accounts=world)
 
 
 def test_a_repository_is_where_it_was_found(world: World) -> None:
@@ -480,10 +592,15 @@ def test_a_redirect_keeps_what_it_does_not_know() -> None:
 
 
 def test_what_a_redirect_says_of_another_key_is_nothing() -> None:
-    def came(value: Any) -> RepoRef | None:
+    def came(value: Any, before: Any = None) -> tuple[RepoRef, ...]:
         fields = {"repo": ref("b/x"), "createdAt": NOW, "transferredFrom": value}
-        return RedirectRecord.from_record(Record(Rkey("old"), fields)).transferred_from
+        fields["transferredBefore"] = before
+        return RedirectRecord.from_record(Record(Rkey("old"), fields)).came_from
 
-    assert came(ref("a/x")) == RepoRef(did("a"), Rkey("x"), KEY)
+    a, c = (RepoRef(did(who), Rkey("x"), KEY) for who in "ac")
+    assert came(ref("a/x")) == (a,)
+    assert came(ref("a/x"), [ref("c/x")]) == (a, c)
     bad: Sequence[object] = (ref("a/x", OTHER), None, {}, "x")
-    assert [came(value) for value in bad] == [None] * len(bad)
+    assert [came(value) for value in bad] == [()] * len(bad)
+    assert came(ref("a/x"), [*bad, ref("c/x")]) == (a, c)
+    assert [came(ref("a/x"), value) for value in bad] == [(a,)] * len(bad)

@@ -16,7 +16,7 @@ from git_knotless.storage.lookup import look_up
 from git_knotless.storage.offers import offer
 from git_knotless.storage.places import RedirectRecord, RepoRef
 from git_knotless.storage.records import CLAIM, PACK, REDIRECT, REF, REPO, RepoRecord
-from git_knotless.storage.renaming import TooManyRedirects, rename
+from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import MovedAway, Repository, repositories
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write
@@ -78,7 +78,11 @@ def test_the_names_it_had_lead_into_the_new_account(world: World) -> None:
     world.accept(world.alice, world.bob, "other")
     delete_old(world, world.alice)
     there = {name: value["repo"] for name, value in world.alice.named(REDIRECT).items()}
-    assert there == dict.fromkeys(["first", "repo"], place(world.bob, "other", key))
+    came_from = world.own(world.bob, "other").record().transferred_from
+    assert came_from is not None
+    assert came_from.offer
+    leading = place(world.bob, "other", key) | {"offer": came_from.offer}
+    assert there == dict.fromkeys(["first", "repo"], leading)
     assert not any(values for nsid, values in world.alice.records.items() if nsid != REDIRECT)
     for name in there:
         leads(world, world.alice, world.bob, key, name)
@@ -193,13 +197,14 @@ def test_more_old_names_than_one_write_repoints(world: World) -> None:
     old = world.offered()
     world.accept(world.alice, world.bob)
     here = RepoRef(ALICE, old.rkey, old.key)
-    names = [f"n{n}" for n in range(197)]
+    names = [f"n{n}" for n in range(500)]
     world.alice.records[REDIRECT] = {
         name: RedirectRecord.new(name, here, TIME).to_json() for name in names
     }
-    with pytest.raises(TooManyRedirects, match="197"):
-        delete_old(world, world.alice)
-    leads(world, world.alice, world.bob, old.key)
+    delete_old(world, world.alice)
+    assert not any(values for nsid, values in world.alice.records.items() if nsid != REDIRECT)
+    for name in [*names, "repo"]:
+        leads(world, world.alice, world.bob, old.key, name)
 
 
 # --- from account to account
@@ -211,6 +216,17 @@ def test_a_chain_of_moves(world: World, delete_each: bool) -> None:
     key = moves(world, world.alice, world.bob, world.carol, delete_each=delete_each)
     for host in (world.alice, world.bob, world.carol):
         leads(world, host, world.carol, key)
+
+
+def test_an_old_copy_is_deleted_of_what_is_gone_by_now(world: World) -> None:
+    """Bob, who had it in between, deleted his copy, and Carol what it had become."""
+    world.offered()
+    world.accept(world.alice, world.bob)
+    offer(world.own(world.bob), CAROL)
+    world.accept(world.bob, world.carol)
+    for host in (world.bob, world.carol, world.alice):
+        delete(world.own(host), world)
+    assert world.alice.named(REPO) == world.alice.named(REDIRECT) == {}
 
 
 @pytest.mark.parametrize("between", [0, 1])

@@ -9,6 +9,8 @@ from git_knotless.atproto.errors import (
     BlobNotFound,
     HostTimeout,
     HostUnreachable,
+    NotAsked,
+    NotRenewed,
     PayloadTooLarge,
     RateLimited,
     RecordAlreadyExists,
@@ -132,6 +134,21 @@ def test_a_refusal_that_names_itself_is_believed() -> None:
 
 
 UNCLEAR = [HostTimeout("no answer"), HostUnreachable("cut"), refusal(ServerFault, 502, "Bad")]
+
+
+@pytest.mark.parametrize("error", [NotRenewed("could not be renewed"), NotAsked("slow")])
+def test_what_was_not_sent_has_no_outcome(error: KnotlessError) -> None:
+    sendings: list[int] = []
+
+    def fail(_: Sequence[Write]) -> None:
+        sendings.append(1)
+        raise error
+
+    account = Account(before=fail)
+    with pytest.raises(type(error)):
+        send(account, batch(), stale=never)
+    assert len(sendings) == 1
+    assert "get" not in account.requests, "there is no receipt to look for"
 
 
 @pytest.mark.parametrize("first", UNCLEAR)

@@ -18,11 +18,11 @@ from git_knotless.atproto.errors import (
     StillMoving,
 )
 from git_knotless.atproto.identity import Identity
-from git_knotless.atproto.sessions import Session
+from git_knotless.atproto.session import Session
 from git_knotless.atproto.syntax import Did, Handle, Rkey
 from git_knotless.context import Context
 from git_knotless.errors import LoginNeeded
-from git_knotless.settings import Settings
+from git_knotless.settings import Password, Settings
 from git_knotless.storage.packs_out import INLINE_LIMIT
 from git_knotless.storage.public import PublicStore
 from git_knotless.storage.records import REF
@@ -249,7 +249,7 @@ def test_a_write_that_is_refused_where_the_account_should_be(
 
 
 def with_password(context: Context) -> Context:
-    settings = replace(context.settings, account=ALICE, password="secret")
+    settings = replace(context.settings, account=ALICE, password=Password("secret", ALICE))
     made = Context(settings)
     made.__dict__["client"] = context.client
     return made

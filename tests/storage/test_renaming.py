@@ -587,6 +587,6 @@ def test_a_host_that_goes_on_failing_is_said(host: Account) -> None:
     repository = made(host)
     rename(repository, "b")
     host.before = lambda writes: (_ for _ in ()).throw(refusal(ServerFault))
-    with pytest.raises(ServerFault):
+    with pytest.raises(HostRefused):
         remove_redirect(repository, "a")
     assert leads(host) == {"a": "b"}

@@ -1,6 +1,7 @@
 """What a clone has seen of refs, and how one is noticed that goes back."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,19 @@ class Clone:
     def __init__(self, git: Git) -> None:
         self.git = git
 
-    def seen(self, host: str = "old.example", did: Did = DID) -> Seen:
-        return Seen(self.git, KEY, did, host)
+    def seen(self, host: str = "old.example", did: Did = DID, through: Sequence[Did] = ()) -> Seen:
+        return Seen(self.git, KEY, did, host, through)
 
     def lists(
-        self, host: str = "old.example", did: Did = DID, **refs: tuple[int, Any]
+        self,
+        host: str = "old.example",
+        did: Did = DID,
+        through: Sequence[Did] = (),
+        **refs: tuple[int, Any],
     ) -> list[str]:
         """`refs` by the last part of their names; what was lost, else nothing and it is kept."""
         records = {record.name: record for record in map(record_of, refs.items())}
-        seen = self.seen(host, did)
+        seen = self.seen(host, did, through)
         lost = [str(each) for each in seen.lost(records)]
         if not lost:
             seen.listed(records)
@@ -104,10 +109,26 @@ def test_each_account_speaks_for_itself(clone: Clone) -> None:
     assert clone.lists(main=(3, A)) == []
 
 
-def test_an_account_that_takes_over_is_held_to_what_others_said(clone: Clone) -> None:
+def test_an_account_that_takes_over_is_held_to_what_the_one_before_said(clone: Clone) -> None:
     clone.lists(main=(3, B))
-    assert clone.lists("bobs.example", BOB, main=(2, A)) != []
-    assert clone.lists("bobs.example", BOB, main=(3, B)) == []
+    assert clone.lists("bobs.example", BOB, [DID], main=(2, A)) != []
+    assert clone.lists("bobs.example", BOB, [DID], main=(3, B)) == []
+
+
+def test_an_account_that_has_it_again_is_held_to_what_the_one_after_said(clone: Clone) -> None:
+    """Whoever had accepted it has deleted it, and what is left is the old copy."""
+    clone.lists(main=(3, B))
+    clone.lists("bobs.example", BOB, [DID], main=(4, A))
+    lost = "refs/heads/main went back from generation 4"
+    assert [each.startswith(lost) for each in clone.lists(main=(3, B))] == [True]
+    assert clone.lists(main=(5, B)) == []
+
+
+def test_an_account_that_has_something_of_that_key_tells_nothing_of_it(clone: Clone) -> None:
+    clone.lists("bobs.example", BOB, main=(100, A), other=(100, A))
+    assert clone.lists(main=(3, B)) == []
+    assert clone.lists("bobs.example", BOB, main=(100, A), other=(100, A)) == []
+    assert clone.lists(main=(4, B)) == []
 
 
 def test_nothing_is_written_where_nothing_has_changed(clone: Clone) -> None:
@@ -127,6 +148,8 @@ GARBAGE = [
     '{"version": 2}',
     '{"version": 1}',
     '{"version": 1, "accounts": 7}',
+    '{"version": 1, "accounts": {"did:web:x": {"x": {"refs/heads/main": [9]}}}, "through": 7}',
+    '{"version": 1, "through": {"did:web:x": 7}}',
     json.dumps({"version": 1, "accounts": {DID: {"x": {MAIN: [9]}}}}),
     json.dumps({"version": 1, "accounts": {DID: {"x": {MAIN: [None, A]}}}}),
     json.dumps({"version": 1, "accounts": {DID: {"x": {MAIN: [9.5, A]}}}}),
