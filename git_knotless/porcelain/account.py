@@ -47,9 +47,10 @@ def logout(
 
 
 def whoami(*, account: Account = None, json: Json = False) -> None:
-    """Show the account that commands act as, and whose commits they make.
+    """Show the account that commands act as.
 
-    It looks at the session that is stored here, and does not ask the host whether it holds there.
+    With whom its commits are by. It looks at the session that is stored here, and does not ask
+    the host whether it holds there.
 
     \b
     Example:

@@ -43,11 +43,12 @@ def doctor(
     account: Account = None,
     json: Json = False,
 ) -> None:
-    """Find out what is wrong: on this machine, with an account, at its host.
+    """Find out what is wrong, and what mends it.
 
-    It changes nothing. With --write it also has the host show that it keeps what pushes rely on:
-    for that it writes some records to your account, under a key of no repository, and removes
-    them again. It exits with 1 if something is wrong; a warning is nothing that is.
+    On this machine, with an account, and at its host. It changes nothing. With --write it also
+    has the host show that it keeps what pushes rely on: for that it writes some records to your
+    account, under a key of no repository, and removes them again. It exits with 1 if something is
+    wrong; a warning is nothing that is.
 
     \b
     Examples:

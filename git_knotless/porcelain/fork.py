@@ -17,9 +17,9 @@ def fork(
     account: Account = None,
     json: Json = False,
 ) -> None:
-    """Make a repository of your own of what another holds, and print its URL.
+    """Make a repository of your own from another one.
 
-    It goes its own way from then on. One that was interrupted goes on where it was.
+    Prints its URL. It goes its own way from then on. One that was interrupted goes on where it was.
 
     \b
     Examples:

@@ -27,7 +27,7 @@ def login(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Log in: your account's host asks you in a browser, and knows what for.
+    """Log in, as your account's host asks you in a browser.
 
     The browser is the system's, or what KNOTLESS_BROWSER names. Over SSH, --no-browser prints an
     address to open on your own machine, and takes the one that it ends at, pasted here.

@@ -79,7 +79,7 @@ def redirects(
     account: Owner = None,
     json: Json = False,
 ) -> None:
-    """List the names that a repository had, and where each of them leads.
+    """List the old names of a repository, or take one back.
 
     With -R OWNER/NAME they are those in OWNER's account, also if it has moved to another since.
 

@@ -207,7 +207,7 @@ def delete(
     account: Owner = None,
     json: Json = False,
 ) -> None:
-    """Delete a repository: its record, its refs and its packs, for good.
+    """Delete a repository, with its refs and packs, for good.
 
     Asks for its full name to be typed.
 

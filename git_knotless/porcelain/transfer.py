@@ -83,10 +83,10 @@ def accept(
     account: Account = None,
     json: Json = False,
 ) -> None:
-    """Accept a repository that was offered to you, and print its new URL.
+    """Accept a repository that was offered to you.
 
-    It comes with its history, and whoever knows its old URL is led to the new one. One that was
-    interrupted goes on where it was.
+    Prints its new URL. It comes with its history, and whoever knows its old URL is led to the new
+    one. One that was interrupted goes on where it was.
 
     \b
     Example:

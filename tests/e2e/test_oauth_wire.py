@@ -355,12 +355,18 @@ def test_a_process_that_is_killed_as_it_renews_leaves_nobody_waiting(
     expire(store, session)
     kill = f"""
 import os, signal
+from contextlib import contextmanager
 from pathlib import Path
-from git_knotless.atproto.session_auth import Ended, SessionAuth, end, log_out
+from git_knotless.atproto.session_auth import SessionAuth
 from git_knotless.atproto.sessions import SessionStore
 from git_knotless.atproto.xrpc import Client
 store = SessionStore(Path({str(store._directory)!r}))
-store.save = lambda session: os.kill(os.getpid(), signal.SIGKILL)
+room = store.room
+@contextmanager
+def deadly(did):
+    with room(did):
+        yield lambda session: os.kill(os.getpid(), signal.SIGKILL)
+store.room = deadly
 with Client() as client:
     SessionAuth(client, store, store.load({session.did!r})).credential({session.pds!r} + "/xrpc/x")
 """

@@ -18,11 +18,6 @@ KEYS = ["handle", "did", "pds", "kind", "scopes", "expiresAt", "inUse", "ended"]
 
 
 @pytest.fixture
-def alice(account: MakeAccount) -> Account:
-    return account("alice")
-
-
-@pytest.fixture
 def bob(account: MakeAccount) -> Account:
     return account("bob", host=1)
 

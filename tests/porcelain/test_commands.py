@@ -24,19 +24,6 @@ REPO = "dev.knotless.repo"
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-@pytest.fixture
-def alice(account: MakeAccount) -> Account:
-    return account("alice")
-
-
-@pytest.fixture
-def one(machine: MakeMachine, alice: Account) -> GitEnv:
-    """A machine that alice is logged in on."""
-    made = machine()
-    made.log_in(alice)
-    return made
-
-
 def knotless(machine: GitEnv, *arguments: str, **options: Any) -> Result:
     return machine.git("knotless", *arguments, **options)
 

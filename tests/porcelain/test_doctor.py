@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,27 +42,6 @@ HELPER = "git-remote-knotless"
 WRITING = "taken key", "missing key", "missing delete", "batch", "large batch", "new listing"
 MARKED = "2222222222abc"
 TIME = "2026-01-02T03:04:05.678Z"
-
-
-@pytest.fixture
-def alice(account: Callable[..., Account]) -> Account:
-    return account("alice")
-
-
-@pytest.fixture
-def one(machine: Callable[[], GitEnv], alice: Account) -> GitEnv:
-    made = machine()
-    made.log_in(alice)
-    return made
-
-
-@pytest.fixture
-def between(network: Network, alice: Account, one: GitEnv) -> Iterator[Proxy]:
-    """A host that the account is on, and that does as it is told."""
-    with proxy(network, alice) as host:
-        one.env |= host.environment()
-        one.log_in(alice)
-        yield host
 
 
 # --- all is well

@@ -3,24 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.gitenv import GitEnv
 from tests.marks import sandbox_only
 from tests.network import Account
 from tests.porcelain.test_doctor import doctor, failed
-
-
-@pytest.fixture
-def alice(account: Callable[..., Account]) -> Account:
-    return account("alice")
-
-
-@pytest.fixture
-def one(machine: Callable[[], GitEnv], alice: Account) -> GitEnv:
-    made = machine()
-    made.log_in(alice)
-    return made
 
 
 def test_nobody_who_writes_is_logged_in(

@@ -3,40 +3,18 @@
 import signal
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.gitenv import GitEnv
-from tests.network import Account, Network
+from tests.network import Account
 from tests.porcelain.checkup import doctor, failed, records
-from tests.proxy import Answer, Exchange, Proxy, proxy
+from tests.proxy import Answer, Exchange, Proxy
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "git-knotless"
 MARKED = "2222222222abc"
 CID = "bafyreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
-
-
-@pytest.fixture
-def alice(account: Callable[..., Account]) -> Account:
-    return account("alice")
-
-
-@pytest.fixture
-def one(machine: Callable[[], GitEnv], alice: Account) -> GitEnv:
-    made = machine()
-    made.log_in(alice)
-    return made
-
-
-@pytest.fixture
-def between(network: Network, alice: Account, one: GitEnv) -> Iterator[Proxy]:
-    """A host that the account is on, and that does as it is told."""
-    with proxy(network, alice) as host:
-        one.env |= host.environment()
-        one.log_in(alice)
-        yield host
 
 
 # Of a proxy, which is the directory of accounts as well.

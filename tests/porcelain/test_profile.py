@@ -20,18 +20,6 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(60)
 PAGE = Path(__file__).parents[2] / "docs/profile.md"
 
 
-@pytest.fixture
-def alice(account: Callable[..., Account]) -> Account:
-    return account("alice")
-
-
-@pytest.fixture
-def one(machine: Callable[[], GitEnv], alice: Account) -> GitEnv:
-    made = machine()
-    made.login(alice)
-    return made
-
-
 def run(machine: GitEnv, *arguments: str, **options: Any) -> Result:
     return machine.git("knotless", "account", *arguments, **options)
 

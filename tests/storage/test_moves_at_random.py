@@ -161,8 +161,9 @@ class Moves(RuleBasedStateMachine):
     def did(self, deed: Deed) -> str:
         """A delete ends what is there, unless that has gone elsewhere before."""
         if deed.verb == "delete":
-            present = {thing.place: what for what, thing in self.model.things.items()}
-            self.ended = present.get(deed.place)
+            what = self.model.held.get(deed.place)
+            thing = None if what is None else self.model.things.get(what)
+            self.ended = what if thing is None or thing.place == deed.place else None
         return self.model.do(deed)
 
     def pushed(self, what: int, ref: str) -> None:
@@ -234,6 +235,7 @@ def test_moves_at_random() -> None:
             max_examples=40,
             stateful_step_count=30,
             deadline=None,
+            derandomize=True,  # a run of the tests says the same each time
             phases=[Phase.reuse, Phase.generate],  # to shrink one took minutes
             suppress_health_check=list(HealthCheck),
         ),
