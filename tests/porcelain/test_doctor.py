@@ -436,6 +436,7 @@ def test_a_host_that_changes_blobs(one: GitEnv, between: Proxy) -> None:
     assert found["new blob"]["detail"] == "it does not come back byte for byte"
 
 
+@pytest.mark.slow
 def test_a_host_that_tears_batches(one: GitEnv, between: Proxy) -> None:
     """Each write by itself, up to the first that fails."""
 
@@ -554,6 +555,7 @@ def test_killed_and_run_again(one: GitEnv, alice: Account, between: Proxy, numbe
     assert records(alice) == before
 
 
+@pytest.mark.slow
 def test_ended_by_ctrl_c(one: GitEnv, alice: Account, between: Proxy) -> None:
     before = records(alice)
     for number in (1, 6):
@@ -601,6 +603,7 @@ def test_what_cannot_be_removed_now(one: GitEnv, alice: Account, between: Proxy)
     assert records(alice) == before
 
 
+@pytest.mark.slow
 def test_nothing_else_is_removed(one: GitEnv, alice: Account, between: Proxy) -> None:
     """Not a repository whose key is like those of check-ups, and nothing that is being written."""
     claim = {"repo": MARKED, "epoch": 1, "nonce": "n", "createdAt": TIME}
