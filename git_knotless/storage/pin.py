@@ -163,9 +163,6 @@ class Pin:
         new = RepoUrl(found.store.did, found.url.name) if by_did else found.url
         return set_url(self._git, self._remote, self._url, new)
 
-    def _only_if_meant(self, what: str, *names: str) -> str:
-        return f"only if you mean the other {what} from now on: {self._unset(*names)}"
-
     def _unset(self, *names: str) -> str:
         held = [name for name in names if name in self._held]
         return " && ".join(
