@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from git_knotless.storage import outcome, remains
 from git_knotless.storage.git import Git
 from tests.gitenv import GitEnv
+from tests.storage.places import World
 from tests.storage.reader import LIMIT, Host, Reader
 
 
@@ -36,3 +38,15 @@ def reader(gitenv: GitEnv, other: Path, host: Host) -> Iterator[Reader]:
     reader = Reader(gitenv, other, host)
     yield reader
     assert reader.leftovers() == []
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause before a write is tried again: nobody else is at it."""
+    for module in (outcome, remains):
+        monkeypatch.setattr(module, "_PAUSE", 0.001)

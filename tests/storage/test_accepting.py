@@ -9,7 +9,6 @@ import pytest
 
 from git_knotless.atproto.errors import BlobNotFound, HostTimeout, ServerFault, XrpcError
 from git_knotless.errors import KnotlessError
-from git_knotless.storage import outcome, remains
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import delete
@@ -50,16 +49,7 @@ from tests.storage.places import (
     refs_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
-    monkeypatch.setattr(remains, "_PAUSE", 0.001)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_no_time")
 
 
 def whole(world: World, key: str, name: str = "repo") -> None:

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from git_knotless.atproto.errors import BlobNotFound, HostUnreachable, PayloadTooLarge
-from git_knotless.storage import outcome, remains
 from git_knotless.storage.copying import BlobsMissing, KeepsChanging
 from git_knotless.storage.packfile import BadPack
 from git_knotless.storage.packrecord import PackRecord
@@ -23,18 +22,9 @@ from git_knotless.value import replace
 from tests.storage.account import refusal
 from tests.storage.places import Killed, World, packs_of, push, put_pack, put_ref, refs_of
 
+pytestmark = pytest.mark.usefixtures("in_no_time")
+
 MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
-    monkeypatch.setattr(remains, "_PAUSE", 0.001)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def copied(world: World) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from git_knotless.atproto.syntax import Handle
-from git_knotless.storage import outcome, remains
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.forking import Forked, fork
@@ -33,16 +32,7 @@ from tests.storage.places import (
     refs_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
-    monkeypatch.setattr(remains, "_PAUSE", 0.001)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_no_time")
 
 
 def forked(world: World, source: Host, to: Host, name: str | None = None) -> Forked:

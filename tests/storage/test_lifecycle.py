@@ -6,7 +6,7 @@ import pytest
 
 from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault
 from git_knotless.atproto.syntax import Rkey
-from git_knotless.storage import outcome, proving, remains
+from git_knotless.storage import proving, remains
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, BadBranch, UnsafeHost, create
 from git_knotless.storage.deletion import delete
@@ -18,12 +18,9 @@ from git_knotless.storage.store import Write
 from git_knotless.storage.url import parse_url
 from tests.storage.account import Account, refusal
 
+pytestmark = pytest.mark.usefixtures("in_no_time")
+
 URL = parse_url("knotless://alice.test/repo")
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from git_knotless.storage import outcome, remains
+from git_knotless.storage import outcome
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import NotAllThere, delete
@@ -35,16 +35,7 @@ from tests.storage.places import (
     refs_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
-    monkeypatch.setattr(remains, "_PAUSE", 0.001)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_no_time")
 
 
 def delete_old(world: World, host: Host, name: str = "repo") -> None:

@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 )
 
 from git_knotless.atproto.syntax import Did, Handle
-from git_knotless.storage import outcome, remains
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.lookup import Accounts
 from git_knotless.storage.records import CLAIM, RepoRecord
@@ -28,6 +27,8 @@ from tests.storage.deeds import Watch, carry_out
 from tests.storage.model import DONE, NAMES, PEOPLE, REFS, VERBS, Copy, Deed, Model, Place, Refs
 from tests.storage.places import NAMES as HANDLES
 from tests.storage.places import Host, Killed, World, kill, push, put_pack, refs_of
+
+pytestmark = pytest.mark.usefixtures("in_no_time")
 
 WHAT = [*VERBS, "withdraw"]
 # At which of the requests to the account that is written to a deed ends, as by kill -9.
@@ -220,12 +221,6 @@ class Moves(RuleBasedStateMachine):
                 mine = f"{repo.key}.epoch."
                 claims = [rkey for rkey in host.named(CLAIM) if rkey.startswith(mine)]
                 assert claims == [epoch_rkey(repo.key, repo.epoch)]
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
-    monkeypatch.setattr(remains, "_PAUSE", 0.001)
 
 
 def test_moves_at_random() -> None:

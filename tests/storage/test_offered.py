@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from git_knotless.errors import KnotlessError
-from git_knotless.storage import outcome
 from git_knotless.storage.creation import create
 from git_knotless.storage.git import Git
 from git_knotless.storage.lookup import OfferUnsure
@@ -20,12 +19,9 @@ from git_knotless.storage.updates import Update
 from tests.gitenv import GitEnv
 from tests.storage.places import BOB, World
 
+pytestmark = pytest.mark.usefixtures("in_no_time")
+
 MAIN = "refs/heads/main"
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
 
 
 class Pushing:

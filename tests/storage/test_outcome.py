@@ -19,7 +19,6 @@ from git_knotless.atproto.errors import (
 )
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError, LoginNeeded
-from git_knotless.storage import outcome
 from git_knotless.storage.outcome import (
     Batch,
     HostOverwrites,
@@ -32,12 +31,9 @@ from git_knotless.storage.records import CLAIM
 from git_knotless.storage.store import Record, Write
 from tests.storage.account import Account, refusal
 
+pytestmark = pytest.mark.usefixtures("in_no_time")
+
 KEY = Rkey("3k2akcsyzdc2r.x.1")
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
 
 
 def batch(nonce: str = "ours") -> Batch:

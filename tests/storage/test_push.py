@@ -16,7 +16,6 @@ from git_knotless.atproto.errors import (
     ServerFault,
 )
 from git_knotless.errors import KnotlessError
-from git_knotless.storage import outcome
 from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
@@ -34,13 +33,10 @@ from git_knotless.storage.url import parse_url
 from tests.gitenv import GitEnv
 from tests.storage.account import Account, refusal
 
+pytestmark = pytest.mark.usefixtures("in_no_time")
+
 URL = parse_url("knotless://alice.test/repo")
 MAIN = "refs/heads/main"
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
 
 
 class Pusher:

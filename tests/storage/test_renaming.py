@@ -11,7 +11,6 @@ import pytest
 from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault, XrpcError
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.errors import KnotlessError
-from git_knotless.storage import outcome, remains
 from git_knotless.storage.batches import hold_epoch
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, create
@@ -34,14 +33,10 @@ from git_knotless.storage.store import Write
 from git_knotless.storage.url import BadName, parse_url
 from tests.storage.account import Account, refusal
 
+pytestmark = pytest.mark.usefixtures("in_no_time")
+
 ELSEWHERE = Did("did:plc:" + "b" * 24)
 NOW = "2026-01-02T03:04:05.678Z"
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
-    monkeypatch.setattr(remains, "_PAUSE", 0.001)
 
 
 @pytest.fixture

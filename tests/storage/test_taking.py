@@ -4,12 +4,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 from git_knotless.atproto.syntax import Handle
-from git_knotless.storage import outcome, remains
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.forking import fork
@@ -22,18 +20,9 @@ from git_knotless.storage.repositories import repositories
 from tests.storage.packs import SILENT
 from tests.storage.places import ALICE, BOB, Host, Killed, World, kill
 
+pytestmark = pytest.mark.usefixtures("in_no_time")
+
 _TELLING = {"accepting", "deleted"}
-
-
-@pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "_PAUSE", 0.001)
-    monkeypatch.setattr(remains, "_PAUSE", 0.001)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def leads(world: World, host: Host, to: Host, key: str, name: str = "repo") -> None:
