@@ -36,7 +36,7 @@ from git_knotless.settings import SANDBOX_CONFIG, SANDBOX_LOCK
 _REMOVED = ("accounts", SANDBOX_CONFIG, "cache", "data", "running", "log")
 _READY_SECONDS = 60.0  # a first start compiles what it imports, on a machine that may be busy
 _END_SECONDS = 10.0  # the server gives requests under way two
-_LOOK_SECONDS = 0.01
+_LOOK_SECONDS = 0.01  # between looks at whether it answers, or has ended: a start takes 0.3 s
 _FIRST_PORT, _LAST_PORT = 24_000, 32_000  # below those that systems give out by themselves
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST = 1 << 20  # bytes of `running`, or of an end of `log`, that are read
