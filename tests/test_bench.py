@@ -21,13 +21,14 @@ from git_knotless.atproto import mst
 from git_knotless.atproto.blocks import Blocks
 from git_knotless.atproto.car import read_car
 from git_knotless.atproto.commit import Commit
-from scripts._bench.history import Synthetic, imported, noise
+from scripts._bench.history import Synthetic, copied, imported, noise
 from scripts._bench.lab import Contest
 from scripts._bench.machine import Failed, Machine, Ran
 from scripts._bench.report import Figure, ratio, table
 from scripts._bench.sizes import MIB
 from scripts._bench.watch import Watch
 from tests.atproto.trees import planted
+from tests.gitenv import GitEnv
 from tests.network import ENVIRONMENT
 
 ROOT = Path(__file__).parents[1]
@@ -242,17 +243,54 @@ def test_a_section_that_is_not_there_is_named() -> None:
     assert ran.stderr.splitlines()[-1].startswith("bench: error: no section pull: there are push,")
 
 
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        ([], "is no git repository"),
+        (["init"], "has no commit on its branch"),
+        (["commit", "shallow"], "is a shallow clone"),
+        (["commit", "detach"], "has no branch checked out"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(
+    gitenv: GitEnv, maker: Machine, tmp_path: Path, make: list[str], why: str
+) -> None:
+    place = tmp_path / "an odd place"
+    place.mkdir()
+    if "commit" in make:
+        place = gitenv.repository("measured", commits=2)
+    elif make:
+        gitenv.git("init", "--quiet", str(place))
+    if "shallow" in make:
+        gitenv.git("clone", "--quiet", "--depth=1", f"file://{place}", str(tmp_path / "shallow"))
+        place = tmp_path / "shallow"
+    if "detach" in make:
+        gitenv.git("checkout", "--quiet", "--detach", cwd=place)
+    with pytest.raises(Failed, match=f"{place} {why}"):
+        copied(maker, "copy", place)
+
+
+def test_a_tag_may_be_called_as_its_branch_is(gitenv: GitEnv, maker: Machine) -> None:
+    source = gitenv.repository("source", commits=2)
+    gitenv.git("tag", "main", "HEAD~1", cwd=source)
+    copy = copied(maker, "copy", source)
+    assert maker.git("symbolic-ref", "HEAD", cwd=copy).out == "refs/heads/main\n"
+
+
 @pytest.mark.slow
 @pytest.mark.testnet
 @pytest.mark.timeout(900)
 def test_the_counts_are_those_promised() -> None:
     document = bench("requests", "pushes", "memory")
-    assert document.keys() == {"machine", "repository", "figures"}
+    assert document.keys() == {"machine", "repository", "quick", "figures"}
+    assert document["quick"] is True
     assert document["repository"]["commits"] == 60
     figures = by_name(document)
     missed = [name for name, figure in figures.items() if figure.get("ok") is False]
-    # One run of each says nothing of times.
-    assert [name for name in missed if figures[name]["unit"] != "x at once"] == []
+    assert missed == []
+    times = [figure for figure in figures.values() if figure["unit"].startswith("x ")]
+    assert times
+    assert not any("ok" in figure for figure in times), "one run of each says nothing of times"
     assert figures["fetch of nothing new"]["value"] > 0
     assert figures["small push: reads"]["value"] > 0
     assert figures["small push: all else"]["value"] == 1
@@ -290,9 +328,10 @@ def test_the_sandbox_is_measured_in_an_account_as_large_as_it_says() -> None:
         20,
         0,
         20,
+        20,
     ]
     assert all(figure["value"] > 0 for figure in figures.values())
-    assert figures["proof of a record among 500"]["ok"]
+    assert {"proof of a record among 500", "proof that there is none among 500"} <= figures.keys()
 
 
 def test_a_planted_repo_is_the_one_that_its_records_make(tmp_path: Path) -> None:

@@ -36,8 +36,11 @@ _BLOB_LIMIT = {"memory": 100 * MIB}  # bytes; elsewhere the reference PDS's own,
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, lambda got, _: sys.exit(128 + got))
     options = _parse(sys.argv[1:])
+    if options.check:
+        return
     sizes = QUICK if options.quick else Sizes()
     if options.runs:
         sizes = replace(sizes, runs=options.runs, starts=options.runs)
@@ -60,7 +63,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--runs", type=_count, metavar="N", help="timed runs of each contestant (5; startup: 15)")
     add("--quick", action="store_true", help="everything small: only the counts say anything")
     add("--json", action="store_true", help="print one document with every run, and no table")
+    # By scripts/bench: whether it is worth installing all this, and the folder it was called in.
+    add("--check", action="store_true", help=argparse.SUPPRESS)
+    add("--from", dest="caller", type=Path, default=Path(), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    options.repo = options.repo and options.caller / options.repo
     for name in options.sections:
         if name not in _SECTIONS:
             parser.error(f"no section {name}: there are {', '.join(_SECTIONS)}")
@@ -68,10 +75,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    if not (text.isdecimal() and text.isascii() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def _measure(options: argparse.Namespace, sizes: Sizes) -> dict[str, Any]:
@@ -80,10 +86,12 @@ def _measure(options: argparse.Namespace, sizes: Sizes) -> dict[str, Any]:
         maker = Machine(root / "maker", (), {})
         source = _source(maker, options.repo, sizes)
         about = {"machine": _machine(), "repository": _repository(maker, source)}
+        about["quick"] = options.quick
         figures: list[Figure] = []
-        for section in options.sections or _SECTIONS:
+        for section in dict.fromkeys(options.sections or _SECTIONS):
             say(f"{section}, load {os.getloadavg()[0]:.2f}")
             found = _run(section, root / section, programs, sizes, source, maker)
+            found = [_unjudged(figure) for figure in found] if options.quick else found
             figures += found
             if not options.json:
                 sys.stdout.write(table(found))
@@ -96,13 +104,19 @@ def _run(
     section: str, root: Path, programs: Programs, sizes: Sizes, source: Path, maker: Machine
 ) -> list[Figure]:
     """In a folder that goes with it: sections are large."""
-    head = maker.git("symbolic-ref", "--short", "HEAD", cwd=source).out.strip()
+    head = maker.git("symbolic-ref", "HEAD", cwd=source).out.strip().removeprefix("refs/heads/")
     root.mkdir()
     with tempfile.TemporaryDirectory(dir=root) as folder:
         place = Path(folder)
         limit = _BLOB_LIMIT.get(section)
         with lab(place, programs, sizes, source, head, blob_limit=limit) as found:
             return [_told(figure) for figure in _SECTIONS[section](found)]
+
+
+def _unjudged(figure: Figure) -> Figure:
+    """What is measured of little says nothing of time."""
+    is_of_time = figure.unit in ("s", "ms") or figure.unit.startswith("x ")
+    return replace(figure, most=None) if is_of_time else figure
 
 
 def _told(figure: Figure) -> Figure:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from scripts._bench.machine import Machine
+from scripts._bench.machine import Failed, Machine
 from scripts._bench.sizes import MIB
 
 _SEED = 20260102
@@ -109,11 +109,32 @@ def synthetic(machine: Machine, name: str, commits: int) -> Path:
 
 def copied(machine: Machine, name: str, source: Path) -> Path:
     """The branches and tags of a repository of the user's, in one pack; HEAD as there."""
+    head = _head(machine, source)
     place = machine.root / name
     machine.git("init", "--quiet", "--bare", "--template=", str(place))
     wanted = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
     machine.git("fetch", "--quiet", "--no-tags", str(source.resolve()), *wanted, cwd=place)
-    head = machine.git("symbolic-ref", "HEAD", cwd=source).out.strip()
     machine.git("symbolic-ref", "HEAD", head, cwd=place)
     machine.git("repack", "-q", "-a", "-d", cwd=place)
     return place
+
+
+def _head(machine: Machine, source: Path) -> str:
+    """The full name of the branch that HEAD names. Raises Failed, in words, where nothing can be
+    measured of it."""
+
+    def said(*args: str) -> str:
+        try:
+            return machine.git(*args, cwd=source).out.strip()
+        except (Failed, OSError):
+            return ""
+
+    wrong = {
+        "is no git repository": not said("rev-parse", "--git-dir"),
+        "is a shallow clone": said("rev-parse", "--is-shallow-repository") == "true",
+        "has no branch checked out": not said("symbolic-ref", "HEAD"),
+        "has no commit on its branch": not said("rev-parse", "--verify", "HEAD^{commit}"),
+    }
+    if why := next((words for words, is_so in wrong.items() if is_so), None):
+        raise Failed(f"{source} {why}")
+    return said("symbolic-ref", "HEAD")

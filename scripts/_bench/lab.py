@@ -36,6 +36,11 @@ class Lab:
     stack: ExitStack
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
+    @property
+    def ref(self) -> str:
+        """The branch by its full name: a tag may have the same short one."""
+        return f"refs/heads/{self.branch}"
+
     def machine(self, env: Mapping[str, str]) -> Machine:
         return Machine(self.root / f"machine{next(self._numbers)}", self.programs.path, env)
 

@@ -17,7 +17,7 @@ def push(lab: Lab) -> Iterator[Figure]:
     def deed(remote: Remote, machine: Machine, stem: str) -> Callable[[int], Ran]:
         urls = (remote.new(f"{stem}{n}") for n in range(lab.sizes.runs + 1))
         made = list(urls)  # before anything is timed
-        return lambda n: machine.git("push", "--quiet", made[n], lab.branch, cwd=lab.source)
+        return lambda n: machine.git("push", "--quiet", made[n], lab.ref, cwd=lab.source)
 
     runs = _contest(lab, deed)
     note = f"{lab.branch}: {_commits(lab)} commits"
@@ -52,8 +52,8 @@ def small(lab: Lab) -> Iterator[Figure]:
 
     def deed(remote: Remote, machine: Machine, stem: str) -> Callable[[int], Ran]:
         url = _pushed(lab, remote, machine, stem)
-        to = f"refs/heads/{lab.branch}"
-        return lambda n: machine.git("push", "--quiet", url, f"{commits[n]}:{to}", cwd=work.place)
+        refspecs = [f"{commit}:{lab.ref}" for commit in commits]
+        return lambda n: machine.git("push", "--quiet", url, refspecs[n], cwd=work.place)
 
     runs = _contest(lab, deed, s3=False)  # which sends all of it each time
     yield ratio("small", "push of one commit", runs, beside=HTTP, most=_SMALL_PUSH)
@@ -92,17 +92,17 @@ def _contest(lab: Lab, deed: _Deed, *, s3: bool = True) -> dict[str, list[float]
 
 def _pushed(lab: Lab, remote: Remote, machine: Machine, name: str) -> str:
     url = remote.new(name)
-    machine.git("push", "--quiet", url, lab.branch, cwd=lab.source)
+    machine.git("push", "--quiet", url, lab.ref, cwd=lab.source)
     return url
 
 
 def _commits(lab: Lab) -> int:
     machine = lab.machine({})
-    return int(machine.git("rev-list", "--count", lab.branch, cwd=lab.source).out)
+    return int(machine.git("rev-list", "--count", lab.ref, cwd=lab.source).out)
 
 
 def _check_same(machine: Machine, copy: Path, lab: Lab) -> None:
-    if machine.oid(copy) != machine.oid(lab.source, lab.branch):
+    if machine.oid(copy) != machine.oid(lab.source, lab.ref):
         raise Failed(f"{copy} is not what was pushed")
 
 
