@@ -28,14 +28,19 @@ from git_knotless.logins import Logins
 from git_knotless.settings import Settings
 from git_knotless.storage.git import Git
 from git_knotless.storage.hosts import HostCache
+from git_knotless.storage.large import LargeSnapshots
 from git_knotless.storage.repositories import CLAIM_GRACE, Repository
+from git_knotless.storage.revs import Revs
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.url import RepoUrl, parse_target
+from git_knotless.storage.verified import Verified
 from git_knotless.value import replace
 
 # Whoever only reads carries no session, and whoever makes no request waits for no httpx.
 if TYPE_CHECKING:
+    from git_knotless.atproto.guard import Guard
     from git_knotless.atproto.identity import Identity, Resolver
+    from git_knotless.atproto.keys import PublicKey
     from git_knotless.atproto.session import Session
     from git_knotless.atproto.session_auth import SessionAuth
     from git_knotless.atproto.sessions import SessionStore
@@ -119,7 +124,17 @@ class Context:
     def client(self) -> "Client":
         from git_knotless.atproto.xrpc import Client
 
-        return Client(notify=self._notify, hurried=self._hurried)
+        return Client(notify=self._notify, hurried=self._hurried, guard=self._guard())
+
+    def _guard(self) -> "Guard":
+        """What is set here is the user's choice, as are the hosts where they are logged in."""
+        from git_knotless.atproto.guard import Guard
+
+        return Guard(
+            allowed=self.settings.allow_hosts,
+            free=(self.settings.plc_url, *self.settings.handle_resolvers),
+            own=lambda: [session.pds for session in self.sessions.all()],
+        )
 
     @cached_property
     def resolver(self) -> "Resolver":
@@ -137,8 +152,28 @@ class Context:
     def _hosts(self) -> HostCache:
         return HostCache(self.settings.cache_dir / "hosts.json")
 
+    @cached_property
+    def revs(self) -> Revs:
+        """The newest revisions that were seen of accounts."""
+        return Revs(self.settings.config_dir / "revs.json")
+
+    @cached_property
+    def verified(self) -> Verified:
+        """How refs are read: checked as the settings want them."""
+        large = LargeSnapshots(self.settings.cache_dir / "snapshots")
+        return Verified(self.settings.verify, self.revs, large)
+
+    def signing_key(self, did: Did, *, fresh: bool) -> "PublicKey":
+        return self.resolver.signing_key(did, fresh=fresh)
+
     def identify(self, who: Did | Handle, *, write: bool = False) -> "Identity":
-        """The account and its host, as they are now where something is to be written."""
+        """The account that a user named, and its host: as they are now where something is to be
+        written."""
+        self.resolver.trust(who)
+        return self._identify(who, write=write)
+
+    def _identify(self, who: Did | Handle, *, write: bool = False) -> "Identity":
+        """The same of whomever anybody named."""
         with self._working(f"looking for {who}"):
             identity = self.resolver.resolve(who, max_age=_WRITE_AGE if write else None)
         self._used[identity.did] = identity
@@ -151,7 +186,7 @@ class Context:
     def find_again(self, identity: "Identity") -> "Identity":
         """The account as it is now; kept only if it is at another host than `identity` says."""
         self.resolver.forget(identity.did)
-        now = self.identify(identity.did)
+        now = self._identify(identity.did)
         if now.pds == identity.pds:
             self.resolver.forget(identity.did)
         return now
@@ -194,7 +229,11 @@ class Context:
     def _store(self, identity: "Identity", auth: "SessionAuth | None") -> "PublicStore":
         from git_knotless.storage.public import PublicStore
 
-        return PublicStore(self.client, identity, auth, self._hosts, self)
+        if auth is not None and self.client.allowances is None:
+            from git_knotless.atproto.allowance import Allowances
+
+            self.client.allowances = Allowances(self.settings.cache_dir / "limits.json")
+        return PublicStore(self.client, identity, auth, self._hosts, self, self.revs)
 
     def open(
         self,
@@ -212,6 +251,7 @@ class Context:
         URL is of: nobody is told to log in as whoever has the handle now.
         """
         url = parse_target(url_text)
+        self.verified.prepare()
         identity = self._asked(url.authority, pin, write=to is not None)
         repository = Repository(
             RepoUrl(identity.handle or identity.did, url.name),
@@ -224,6 +264,7 @@ class Context:
             accounts=self.accounts(write=to is not None) if moves else None,
             hold=pin.hold if pin else None,
             elsewhere=pin.elsewhere if pin and moves else None,
+            verified=self.verified,
         )
         repository.moved = url.authority not in (identity.handle, identity.did)
         if to is not None:
@@ -252,7 +293,7 @@ class Context:
         except NoSuchRepository as error:  # a delete that was cut is finished, and its record gone
             if error.hint is not None:  # it is elsewhere, where another may be the owner
                 raise
-        owner = self.identify(repository.store.did, write=True)
+        owner = self._identify(repository.store.did, write=True)
         auth = self._owner(owner, repository, to)
         repository.owned(self._store(owner, auth), self.claim_grace(owner))
 
@@ -284,7 +325,7 @@ class _Accounts:
         self._write = write
 
     def open_account(self, who: Did | Handle) -> "tuple[Did | Handle, PublicStore]":
-        identity = self._context.identify(who, write=self._write)
+        identity = self._context._identify(who, write=self._write)
         return identity.handle or identity.did, self._context.store(identity)
 
 

@@ -1,6 +1,6 @@
 """Whom commands act as, and with which session: one that is stored, or got with a password."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
@@ -116,11 +116,11 @@ class Logins:
             raise auth.over()
         return auth
 
-    def check_scope(self, session: "Session") -> None:
-        """Raises ScopeMissing for a login that does not cover what repositories take."""
+    def check_scope(self, session: "Session", more: Sequence[str] = ()) -> None:
+        """Raises ScopeMissing for a login that does not cover `more` and what repositories take."""
         from git_knotless.storage.scope import missing, of_a_repository
 
-        if lacking := missing(session.scope, of_a_repository()):
+        if lacking := missing(session.scope, (*of_a_repository(), *more)):
             raise ScopeMissing(
                 f"the login of {session.name} does not cover {', '.join(lacking)}",
                 hint=session.login_command,

@@ -17,11 +17,16 @@ from git_knotless.value import value
 
 APP = "knotless"
 LOG_LEVELS = ("debug", "info", "warning", "error")
+VERIFY = ("auto", "always", "never")
 # The scopes of `git config --show-scope` that a repository cannot write.
 _USERS_SCOPES = frozenset({"system", "global", "command"})
 _PLC_DIRECTORY = "https://plc.directory"
 _IDENTITY_TTL = 3600
 _CLAIM_GRACE = 86_400
+_CACHE_SIZE = 2 << 30  # bytes
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0", "")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class BadSetting(KnotlessError):
@@ -51,6 +56,11 @@ class Settings:
     identity_ttl: int = _IDENTITY_TTL  # seconds
     claim_grace: int = _CLAIM_GRACE  # seconds
     log: str = "warning"
+    verify: str = "auto"
+    allow_hosts: tuple[str, ...] = ()
+    auto_fold: bool = True
+    auto_detach: bool = True
+    cache_size: int = _CACHE_SIZE  # bytes
 
     def __repr__(self) -> str:
         """Without the password, wherever it may be shown."""
@@ -103,6 +113,31 @@ def _level(text: str) -> str:
     if text not in LOG_LEVELS:
         raise ValueError(f"{text!r} is none of {', '.join(LOG_LEVELS)}")
     return text
+
+
+def _verify(text: str) -> str:
+    if text not in VERIFY:
+        raise ValueError(f"{text!r} is none of {', '.join(VERIFY)}")
+    return text
+
+
+def _yes(text: str) -> bool:
+    """As git reads one."""
+    if text.lower() not in _TRUE + _FALSE:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() in _TRUE
+
+
+def _bytes(text: str) -> int:
+    """As git reads them: with k, m or g after the number, or nothing."""
+    number = re.fullmatch(r"([0-9]{1,12})([kmg]?)", text.lower())
+    if not number:
+        raise ValueError(f"{text!r} is not a number of bytes, such as 500m or 2g")
+    return int(number[1]) * _UNITS[number[2]]
+
+
+def _hosts(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(host.lower() for value in values for host in value.split())
 
 
 TABLE = (
@@ -195,6 +230,51 @@ TABLE = (
         "warning",
         f"How much is said on stderr beside the errors: {', '.join(LOG_LEVELS)}.",
         _last(_level),
+    ),
+    Setting(
+        "verify",
+        "KNOTLESS_VERIFY",
+        "knotless.verify",
+        "auto",
+        "Whether what is read is checked against the account's signed commit: `always`, `never`, "
+        "or `auto`, which checks what did not come straight from the account's own host over TLS "
+        "or from this machine.",
+        _last(_verify),
+        users_only=True,
+    ),
+    Setting(
+        "allow_hosts",
+        "KNOTLESS_ALLOW_HOST",
+        "knotless.allowHost",
+        "",
+        "Hosts with private addresses that other people's documents and redirects may lead to. "
+        "Several are separated by spaces in the variable and given one by one in git config.",
+        _hosts,
+        users_only=True,
+    ),
+    Setting(
+        "auto_fold",
+        "KNOTLESS_AUTO_FOLD",
+        "knotless.autoFold",
+        "true",
+        "Whether a push that leaves more than fifty small packs has them folded into one.",
+        _last(_yes),
+    ),
+    Setting(
+        "auto_detach",
+        "KNOTLESS_AUTO_DETACH",
+        "knotless.autoDetach",
+        "true",
+        "Whether that is done in the background, as `git gc --auto` does.",
+        _last(_yes),
+    ),
+    Setting(
+        "cache_size",
+        "KNOTLESS_CACHE_SIZE",
+        "knotless.cacheSize",
+        "2g",
+        "How much the mirrors in the cache folder may take, in bytes; k, m and g are units.",
+        _last(_bytes),
     ),
 )
 

@@ -1,5 +1,5 @@
-"""Writes what is made from the code: the man page, from the commands' own help, and the table in
-docs/settings.md. `scripts/check --fix` runs it; a test holds the files to it.
+"""Writes what is made from the code: the man page, from the commands' own help, and the tables in
+docs/settings.md and docs/limits.md. `scripts/check --fix` runs it; a test holds the files to it.
 """
 
 import re
@@ -11,12 +11,13 @@ from typing import Any
 
 import typer
 
-from git_knotless import settings
+from git_knotless import limits, settings
 from git_knotless.porcelain.commands import app
 
 ROOT = Path(__file__).parents[1]
 MAN_PAGE = ROOT / "share/man/man1/git-knotless.1"
 SETTINGS_PAGE = ROOT / "docs/settings.md"
+LIMITS_PAGE = ROOT / "docs/limits.md"
 
 DESCRIPTION = """
 A repository lives in its owner's atproto account, as records and blobs. git clones, fetches and
@@ -66,9 +67,17 @@ def man_page() -> str:
 
 
 def settings_page() -> str:
+    return _with_table(SETTINGS_PAGE, settings.markdown())
+
+
+def limits_page() -> str:
+    return _with_table(LIMITS_PAGE, limits.markdown())
+
+
+def _with_table(page: Path, made: str) -> str:
     """The page as it is, with its table made anew."""
     table = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
-    return table.sub(lambda _: settings.markdown(), SETTINGS_PAGE.read_text(), count=1)
+    return table.sub(lambda _: made, page.read_text(), count=1)
 
 
 def _commands(group: Any, context: typer.Context) -> Iterator[str]:
@@ -121,7 +130,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"^(?=[.'])", r"\\&", literal, flags=re.MULTILINE)
 
 
-PAGES = {MAN_PAGE: man_page, SETTINGS_PAGE: settings_page}
+PAGES = {MAN_PAGE: man_page, SETTINGS_PAGE: settings_page, LIMITS_PAGE: limits_page}
 
 if __name__ == "__main__":
     for path, made in PAGES.items():

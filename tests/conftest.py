@@ -20,6 +20,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests import forked
 from tests.gitenv import GitEnv
 from tests.leftovers import leftovers
 from tests.network import Account, Network, run_sandbox, run_testnet
@@ -36,6 +37,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("knotless", deadline=None)
+# For scripts/test --fast; a test with a number of its own keeps it.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=30)
 hypothesis.settings.load_profile("knotless")
 
 
@@ -93,6 +96,7 @@ def pytest_testnodedown(node: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A run fails that leaves a process behind, whatever its tests say."""
+    forked.end()
     config = session.config
     if config.pluginmanager.hasplugin("dsession"):  # its workers have looked, and are ending
         left = config.stash.get(_LEFT, [])

@@ -4,9 +4,9 @@ prompts comes in, and nothing of a test goes out."""
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sysconfig
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,12 +19,13 @@ from git_knotless.atproto.syntax import parse_handle
 from git_knotless.context import Context
 from git_knotless.storage.creation import create
 from git_knotless.storage.url import parse_target
-from tests.forked import COMMANDS, HELPER, run_forked
+from tests.forked import COMMANDS, HELPER, run_forked, stand_ins
 from tests.leftovers import MARK
 from tests.network import Account, Network
 
 GIT = Path(shutil.which("git") or "git")
 DATE = "1767323045 +0000"  # 2026-01-02T03:04:05Z
+REMOTE = {"clone", "fetch", "ls-remote", "pull", "push", "remote", "submodule"}
 PUSH_MAIN = b"""\
 capabilities
 option progress false
@@ -42,11 +43,18 @@ CONFIG = """\
 \temail = person@example.invalid
 [commit]
 \tgpgSign = false
+[core]
+\tfsync = none
+\tlooseCompression = 0
 [gc]
 \tauto = 0
 [maintenance]
 \tauto = false
 """
+
+
+# Made by git once, and written again for whoever wants the same.
+_REPOSITORIES = dict[tuple[object, ...], list[tuple[str, int, bytes | None]]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +79,22 @@ class GitEnv:
         self.root = root
         self.home = root / "home"
         self.home.mkdir(parents=True)
-        config = self.home / ".gitconfig"
-        config.write_text(CONFIG)
+        self._config = self.home / ".gitconfig"
+        self._config.write_text(CONFIG)
         scripts = sysconfig.get_path("scripts")  # of the environment that runs the tests
+        self._path = os.pathsep.join([scripts, str(GIT.parent), "/usr/bin", "/bin"])
+        self._reference = network is not None and network.reference
         self.env = {
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / ".config"),
             "XDG_CACHE_HOME": str(self.home / ".cache"),
             "XDG_DATA_HOME": str(self.home / ".local/share"),
-            "PATH": os.pathsep.join([scripts, str(GIT.parent), "/usr/bin", "/bin"]),
+            "PATH": self._path,
             "LC_ALL": "C",
             "TZ": "UTC",
             "TERM": "dumb",
             "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": str(config),
+            "GIT_CONFIG_GLOBAL": str(self._config),
             "GIT_CEILING_DIRECTORIES": str(root.parent),
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_EDITOR": "true",
@@ -135,11 +145,19 @@ class GitEnv:
         return _checked(command, code, process.returncode, out, err)
 
     def git(self, *args: str, **options: Unpack[RunOptions]) -> Result:
-        """One of our commands is run as tests/forked.py says; beside other threads, which may hold
-        what a fork would wait for, as a program of its own."""
-        if args[0] == "knotless" and threading.current_thread() is threading.main_thread():
+        """Our commands, and the helper that git runs, are run as tests/forked.py says."""
+        if args[0] == "knotless":
             return self._knotless(*args[1:], **options)
+        if args[0] in REMOTE and not self._reference:
+            options["env"] = self._with_stand_ins(options.get("env"))
         return self.run(str(GIT), *args, **options)
+
+    def _with_stand_ins(self, env: Mapping[str, str] | None) -> Mapping[str, str]:
+        """Unless PATH is the test's own."""
+        variables = {**self.env, **(env or {})}
+        if variables["PATH"] == self._path:
+            variables["PATH"] = f"{stand_ins()}{os.pathsep}{self._path}"
+        return variables
 
     def _knotless(
         self,
@@ -151,7 +169,10 @@ class GitEnv:
         timeout: float = 60,
     ) -> Result:
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        variables = {**self.env, **(env or {})}
+        if args[:1] == ("doctor",):  # which looks at PATH
+            variables: Mapping[str, str] = {**self.env, **(env or {})}
+        else:
+            variables = self._with_stand_ins(env)
         where = cwd or self.root
         ended = run_forked(COMMANDS, args, cwd=where, env=variables, stdin=data, timeout=timeout)
         return _checked(("git", "knotless", *args), code, *ended)
@@ -200,12 +221,29 @@ class GitEnv:
     def repository(self, name: str = "work", *, commits: int = 1, bare: bool = False) -> Path:
         """A repository in `root` with a chain of small commits on main, checked out."""
         path = self.root / name
+        kind = (commits, bare, *self._settings_of_git())
+        if path.exists():
+            self._make(path, commits, bare=bare)
+        elif kind in _REPOSITORIES:
+            _write(path, _REPOSITORIES[kind])
+        else:
+            self._make(path, commits, bare=bare)
+            _REPOSITORIES[kind] = list(_files(path))
+        return path
+
+    def _settings_of_git(self) -> list[str]:
+        """What a new repository depends on."""
+        names = {name for name in self.env if name.startswith("GIT_")}
+        names -= {"GIT_CONFIG_GLOBAL", "GIT_CEILING_DIRECTORIES"}
+        config = self._config.read_text() if self._config.exists() else ""
+        return [config, *(f"{name}={self.env[name]}" for name in sorted(names))]
+
+    def _make(self, path: Path, commits: int, *, bare: bool) -> None:
         self.git("init", "--quiet", "--template=", *["--bare"] * bare, str(path))
         if commits:
             self.git("fast-import", "--quiet", cwd=path, stdin=history(commits))
         if commits and not bare:
             self.git("reset", "--quiet", "--hard", cwd=path)
-        return path
 
     def commit(
         self,
@@ -230,6 +268,24 @@ class GitEnv:
         """Every ref, by its full name."""
         listed = self.git("for-each-ref", "--format=%(refname) %(objectname)", cwd=repository).out
         return dict(line.split(" ") for line in listed.splitlines())
+
+
+def _files(top: Path) -> Iterator[tuple[str, int, bytes | None]]:
+    """All that is in a folder: where, with which mode, and the bytes of what is no folder."""
+    for path in sorted(top.rglob("*")):
+        data = None if path.is_dir() else path.read_bytes()
+        yield str(path.relative_to(top)), stat.S_IMODE(path.stat().st_mode), data
+
+
+def _write(top: Path, files: list[tuple[str, int, bytes | None]]) -> None:
+    top.mkdir(parents=True)
+    for name, mode, data in files:
+        place = top / name
+        if data is None:
+            place.mkdir()
+        else:
+            place.write_bytes(data)
+        place.chmod(mode)
 
 
 def _checked(

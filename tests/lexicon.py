@@ -232,7 +232,7 @@ def _blob(schema: Schema, value: Any, where: str) -> Complaints:
         return
     if not _CID.fullmatch(value["ref"].get("$link", "")):
         yield f"{where}: {value['ref']} is no link"
-    if value["mimeType"] not in schema.get("accept", [value["mimeType"]]):
+    if not {"*/*", value["mimeType"]} & {*schema.get("accept", ["*/*"])}:
         yield f"{where}: {value['mimeType']} is not accepted"
     yield from _integer({"minimum": 0}, value["size"], f"{where}.size")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from tests.forked import SANDBOX, stand_ins
 from tests.leftovers import MARK
 
 TESTNET = Path(__file__).resolve().parent.parent / "scripts" / "testnet"
@@ -168,6 +169,8 @@ class Network:
     admin_password: str
     data: Path | None = None
     """Where a host's files are (`pds0`, `pds1`, …), where that is known."""
+    reference: bool = False
+    """Whether the hosts are those that scripts/testnet runs."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1), repr=False)
 
     @property
@@ -284,35 +287,41 @@ def _call(account: Account, nsid: str) -> None:
 
 
 @contextmanager
-def connect(described: Mapping[str, Any], data: Path | None = None) -> Iterator[Network]:
+def connect(
+    described: Mapping[str, Any], data: Path | None = None, *, reference: bool = False
+) -> Iterator[Network]:
     """The network that a line of JSON describes, in the words of `scripts/testnet --json`."""
     # trust_env: a proxy of the developer's knows nothing of localhost.
     with httpx.Client(timeout=60, trust_env=False) as http:
         hosts = tuple(Host(pds["url"], pds["domain"], http) for pds in described["pds"])
-        yield Network(described["plc"], hosts, described["adminPassword"], data)
+        yield Network(described["plc"], hosts, described["adminPassword"], data, reference)
 
 
 def start_testnet(
     *options: str, env: Mapping[str, str] = ENVIRONMENT, stderr: int | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
     """A scripts/testnet, ended with the block."""
-    return _started([str(TESTNET), *options], env, stderr)
+    return _started([sys.executable, str(TESTNET), *options], env, stderr)
 
 
 def start_sandbox(
-    *options: str, env: Mapping[str, str] = ENVIRONMENT, stderr: int | None = None
+    *options: str,
+    env: Mapping[str, str] = ENVIRONMENT,
+    stderr: int | None = None,
+    forked: bool = False,
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A sandbox of ours, ended with the block."""
-    return _started(["-m", "git_knotless.sandbox", *options], env, stderr)
+    """A sandbox of ours, ended with the block. One that is to be killed is no fork."""
+    fork, program = [f"{stand_ins()}/{SANDBOX}"], [sys.executable, "-m", "git_knotless.sandbox"]
+    return _started([*(fork if forked else program), *options], env, stderr)
 
 
 @contextmanager
 def _started(
-    arguments: Sequence[str], env: Mapping[str, str], stderr: int | None
+    command: Sequence[str], env: Mapping[str, str], stderr: int | None
 ) -> Iterator[subprocess.Popen[str]]:
     """It ends by itself too when pytest is killed, as its standard input is then closed."""
     with subprocess.Popen(
-        [sys.executable, *arguments],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -345,17 +354,17 @@ def run_testnet(*options: str, data: Path | None = None) -> Iterator[Network]:
     places: Sequence[str] = () if data is None else ("--dir", str(data))
     with (
         start_testnet("--json", *places, *options) as process,
-        connect(ready(process), data) as network,
+        connect(ready(process), data, reference=True) as network,
     ):
         yield network
 
 
 @contextmanager
 def run_sandbox(*options: str, data: Path, pds: int = 2) -> Iterator[Network]:
-    """Beside the answers, `data` holds what its hosts mailed."""
+    """One in a fork. Beside the answers, `data` holds what its hosts mailed."""
     places = ("--dir", str(data), "--pds", str(pds))
     with (
-        start_sandbox("--json", *places, *options) as process,
+        start_sandbox("--json", *places, *options, forked=True) as process,
         connect(ready(process), data) as network,
     ):
         yield network

@@ -281,7 +281,7 @@ def test_a_tag_may_be_called_as_its_branch_is(gitenv: GitEnv, maker: Machine) ->
 @pytest.mark.testnet
 @pytest.mark.timeout(900)
 def test_the_counts_are_those_promised() -> None:
-    document = bench("requests", "pushes", "memory")
+    document = bench("requests", "pushes", "memory", "verified")
     assert document.keys() == {"machine", "repository", "quick", "figures"}
     assert document["quick"] is True
     assert document["repository"]["commits"] == 60
@@ -297,6 +297,8 @@ def test_the_counts_are_those_promised() -> None:
     assert figures["uploads of a large push"]["value"] == 3
     assert figures["describeServer, first push"]["value"] == 1
     assert 5 < figures["push of 12 MiB: memory"]["value"] < 150
+    assert 0 < figures["more for a clone of one ref"]["value"] <= 3
+    assert figures["fetch of one push among 1,500 refs"]["value"] > 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from git_knotless.atproto.errors import HostUnreachable
+from git_knotless.atproto.guard import PrivateAddress
 from git_knotless.atproto.identity import Identity
 from git_knotless.atproto.session import Session
 from git_knotless.atproto.syntax import Did, Handle
@@ -163,3 +165,28 @@ def test_a_session_that_has_ended_is_named_before_anything_is_sent(
             context.store(here, write=True)
         assert caught.value.hint == "git knotless login alice.test"
         assert context.account().ended, "whoami still shows whose it was"
+
+
+def test_what_a_user_has_set_may_be_anywhere_and_what_others_name_may_not(
+    settings: dict[str, Any],
+) -> None:
+    """Set, typed, allowed, or where they are logged in."""
+    set_by_user = {"plc_url": "https://plc.corp", "handle_resolvers": ("https://names.corp",)}
+    with Context(Settings(**settings | set_by_user, allow_hosts=("blobs.corp",))) as context:
+        log_in(context, ALICE, "alice.test", "https://pds.corp")
+        guard = context.client.guard
+        for host in ("plc.corp", "names.corp", "pds.corp", "blobs.corp"):
+            assert guard.usable(host, 443, ["10.0.0.1"]) == ["10.0.0.1"]
+        for host in ("evil.corp", "localhost"):
+            with pytest.raises(PrivateAddress):
+                guard.usable(host, 1, ["127.0.0.1"])
+        with pytest.raises(HostUnreachable, match="localhost:1 cannot be reached"):
+            context.identify(Did("did:web:localhost%3A1"))
+        assert guard.usable("localhost", 1, ["127.0.0.1"]) == ["127.0.0.1"]
+
+
+def test_what_a_record_names_is_nobody_s_choice(settings: dict[str, Any]) -> None:
+    elsewhere = settings | {"plc_url": "https://plc.directory", "handle_resolvers": ()}
+    with Context(Settings(**elsewhere)) as context, pytest.raises(PrivateAddress) as caught:
+        context.accounts().open_account(Did("did:web:localhost%3A1"))
+    assert caught.value.hint == "git config --global --add knotless.allowHost localhost"

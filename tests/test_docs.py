@@ -15,6 +15,7 @@ from git_knotless.porcelain.commands import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAM = typer.main.get_command(app)
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 # What follows the name of the program, up to what a shell makes of the rest.
@@ -47,7 +48,7 @@ def typed_on(page: Path) -> Iterator[list[str]]:
 
 def find(words: list[str]) -> tuple[Any, list[str]]:
     """The command that `words` name, and what else is typed."""
-    command: Any = typer.main.get_command(app)
+    command: Any = PROGRAM
     rest = list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         assert rest[0] in command.commands, f"no such command: {' '.join(words)}"

@@ -1,5 +1,6 @@
 """Our programs are in a fork what they are when they are started."""
 
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked import HELPER, stand_ins
 from tests.gitenv import GitEnv
 from tests.marks import sandbox_only
 from tests.network import Account
@@ -44,6 +46,41 @@ def test_it_ends_when_its_time_is_over(gitenv: GitEnv) -> None:
         gitenv.git("knotless", *asked, stdin="x\n", env=env, timeout=0.5, code=-9)
 
 
+def test_git_runs_it_as_it_does_the_program(gitenv: GitEnv) -> None:
+    for address in ("knotless://a.test/é", "knotless://no handle/x"):
+        seen = gitenv.git("ls-remote", address, env=NOWHERE, code=128)
+        assert seen == gitenv.run("git", "ls-remote", address, env=NOWHERE, code=128)
+        assert seen.err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_with_its_stand_in(gitenv: GitEnv, signum: int) -> None:
+    """Whose signals it gets."""
+    with socket.create_server(("localhost", 0)) as host:
+        host.settimeout(20)
+        env = {name: f"http://localhost:{host.getsockname()[1]}" for name in NOWHERE}
+        program = f"{stand_ins()}/{HELPER}"
+        with gitenv.start(program, "origin", "knotless://a.test/x", env=env) as process:
+            assert process.stdin
+            process.stdin.write(b"list\n")
+            process.stdin.flush()
+            asked, _ = host.accept()
+            asked.settimeout(20)
+            process.send_signal(signum)
+            assert process.wait(20) == -signum
+            with asked:
+                while asked.recv(10_000):
+                    pass
+
+
+def test_who_asks_for_nothing_is_no_trouble(gitenv: GitEnv) -> None:
+    for sent in (b"", b"\0\0", b"\0\0\0\x09half"):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(str(Path(stand_ins()).with_name("socket")))
+            asking.sendall(sent)
+    assert gitenv.git("knotless", "--version").code == 0
+
+
 @sandbox_only
 def test_a_push_leaves_what_gits_own_does(
     account: Callable[..., Account], machine: Callable[[], GitEnv]
@@ -67,4 +104,4 @@ def test_a_push_leaves_what_gits_own_does(
 
 
 def push_by_git(one: GitEnv, work: Path) -> None:
-    one.git("push", "-u", "origin", "main", cwd=work)
+    one.run("git", "push", "-u", "origin", "main", cwd=work)

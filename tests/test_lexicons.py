@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from git_knotless import limits
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.storage import emails, packrecord, profile, records
 from git_knotless.storage.claims import ClaimRecord, EpochRecord
 from git_knotless.storage.fields import BadRecord
+from git_knotless.storage.lfsrecord import LfsRecord
 from git_knotless.storage.own_record import COLLECTIONS_OF_AN_ACCOUNT
 from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.places import RedirectRecord, RepoRef
@@ -131,6 +133,12 @@ def test_an_epoch_is_written_as_the_lexicon_says(epoch: int, deleted: str | None
     assert misfits(EpochRecord(KEY, epoch, "n" * 26, NOW, deleted).to_json()) == []
 
 
+@given(st.integers(0, 2**53 - 1), st.integers(0, 3))
+def test_an_lfs_object_is_written_as_the_lexicon_says(size: int, blobs: int) -> None:
+    parts = tuple(BlobRef(CID, mime, size) for mime in ("image/png", "text/plain", "a/b")[:blobs])
+    assert misfits(LfsRecord(KEY, "a" * 64, size, parts, NOW).to_json()) == []
+
+
 addresses = st.from_regex(r"[a-zé]{1,3}@[a-z]{1,3}", fullmatch=True)
 
 
@@ -189,12 +197,13 @@ def packs(draw: st.DrawFn) -> PackRecord:
     sizes = draw(st.lists(st.integers(100, 2**40), min_size=1, max_size=3))
     blobs = tuple(BlobRef(CID, packrecord.PACK_MIME, size) for size in sizes)
     tips = tuple(draw(st.lists(oids, max_size=64)))
+    size = sum(sizes) if data is None else len(data)
     return PackRecord(
         rkey=Rkey(f"{KEY}.{KEY}"),
         repo=KEY,
         epoch=draw(generations),
-        size=sum(sizes) if data is None else len(data),
-        objects=draw(st.integers(0, 2**32 - 1)),
+        size=size,
+        objects=draw(st.integers(0, min(2**32 - 1, size // limits.BYTES_AN_OBJECT))),
         checksum=draw(oids),
         data=data,
         blobs=blobs if data is None else (),

@@ -1,7 +1,4 @@
-"""Reading what hosts answer: JSON that nobody vouches for, refusals, and how long to stay away.
-
-Limits on what is read, each with room to spare.
-"""
+"""Reading what hosts answer: JSON that nobody vouches for, refusals, and how long to stay away."""
 
 import json
 import re
@@ -10,20 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from git_knotless import limits
 from git_knotless.atproto.errors import AtprotoError, BadAnswer, refusal
 from git_knotless.atproto.redaction import without_secrets, without_tokens
 from git_knotless.atproto.transport import Answer, http_date
 
-DOCUMENT_LIMIT = 256 * 1024  # a DID document holds a few keys, names and services
-HANDLE_LIMIT = 2 * 1024  # one DID, and some JSON around it
-RECORD_LIMIT = 1024 * 1024  # hosts take 1,000,000 bytes of JSON in one call, so a record is less
-PAGE_LIMIT = 20_000_000  # 100 records with 48 KiB of pack each are 6.6 MB in base64
-ERROR_LIMIT = 64 * 1024  # a name and a sentence
-
-# What the values of an answer may take up beside its own bytes, whatever their host makes of them.
-_MOST_MEMORY = 100_000_000
-# At most, of an empty list (72 bytes), a member of an object with both its strings (250), …
-_BYTES_A_VALUE = 256
+# At most, of an empty list (72 bytes), a member of an object with both its strings (250) and the
+# pair that it is before (64), …
+_BYTES_A_VALUE = 320
 # Python spends on each character of a text what the widest in it takes: 1 byte, 2 from U+0100 on,
 # 4 from U+10000 on, which UTF-8 spells with these first bytes and JSON with these escapes.
 _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
@@ -34,19 +25,23 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNPRINTABLE = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+"
 )
-_LONGEST_TEXT = 300
 # RateLimit-Reset is a moment on some hosts and a span on others; no span is this long.
 _FIRST_MOMENT = 1_000_000_000
 
 
 def decode_json(data: bytes, host: str) -> Any:
-    """JSON as the data model of atproto has it: UTF-8, no NaN; depth as Python's stack allows."""
-    if _memory_for(data) > _MOST_MEMORY:
+    """JSON as the data model of atproto has it: UTF-8, no NaN, no name twice in an object, which
+    the next reader might read otherwise; depth as Python's stack allows.
+    """
+    if _memory_for(data) > limits.MEMORY:
         raise BadAnswer(f"{host} answers with more than we could hold")
     try:
-        value = json.loads(data.decode(), parse_constant=_refuse_constant)
-        if _FOUR_BYTES.search(data) and any(map(_SURROGATE.search, _texts(value))):
+        text = data.decode()
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_members)
+        if _width(data) == 4 and any(map(_SURROGATE.search, _texts(value))):
             raise ValueError("half of a character")
+    except _NamedTwice as error:
+        raise BadAnswer(f"{host} answers with an object that names a thing twice") from error
     except (ValueError, RecursionError) as error:
         what = "HTML" if data[:512].lstrip()[:1] == b"<" else "something else than JSON"
         raise BadAnswer(f"{host} answers with {what}: is it an atproto host?") from error
@@ -104,7 +99,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def _error_of(answer: Answer) -> tuple[str, str]:
     """The error's name and message, '' where the answer has none."""
     with suppress(AtprotoError):
-        value = decode_object(answer.read(ERROR_LIMIT), answer.host)
+        value = decode_object(answer.read(limits.ERROR), answer.host)
         name, text = value.get("error"), value.get("message", value.get("error_description"))
         if isinstance(name, str):
             said = (name, text if isinstance(text, str) else "")
@@ -126,16 +121,22 @@ def one_line(text: str) -> str:
 def printable(text: str) -> str:
     """A host's words as part of a message; no token is."""
     clean = without_tokens(one_line(text))
-    return clean if len(clean) <= _LONGEST_TEXT else clean[: _LONGEST_TEXT - 1] + "…"
+    return clean if len(clean) <= limits.TEXT else clean[: limits.TEXT - 1] + "…"
 
 
 def _memory_for(data: bytes) -> int:
     """What decoding this takes at most, in bytes: once as one text, and once as its values."""
-    width = 4 if _FOUR_BYTES.search(data) else 2 if _TWO_BYTES.search(data) else 1
-    texts = 2 * width * len(data)
-    if texts + _BYTES_A_VALUE * _marks(data) <= _MOST_MEMORY:
+    texts = 2 * _width(data) * len(data)
+    if texts + _BYTES_A_VALUE * _marks(data) <= limits.MEMORY:
         return texts
     return texts + _BYTES_A_VALUE * _values(data)
+
+
+def _width(data: bytes) -> int:
+    """Bytes that a character of its widest text takes."""
+    if data.isascii() and b"\\u" not in data:  # as most is, and soon seen
+        return 1
+    return 4 if _FOUR_BYTES.search(data) else 2 if _TWO_BYTES.search(data) else 1
 
 
 def _marks(data: bytes) -> int:
@@ -147,7 +148,7 @@ def _values(data: bytes) -> int:
     """The same, without the marks in strings; or how many strings, where that is too many."""
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     strings = bare.count(b'"') // 2
-    if strings * _BYTES_A_VALUE > _MOST_MEMORY:
+    if strings * _BYTES_A_VALUE > limits.MEMORY:
         return strings
     return sum(map(_marks, bare.split(b'"')[::2]))
 
@@ -168,6 +169,17 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 12
+
+
+class _NamedTwice(ValueError):
+    pass
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise _NamedTwice
+    return members
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from typing import Protocol
 
+from git_knotless import limits
 from git_knotless.atproto.answers import refuse
 from git_knotless.atproto.errors import BadAnswer, CannotSend
-from git_knotless.atproto.hosts import host_of, is_public, on_loopback, origin_of, redirected
+from git_knotless.atproto.guard import Guard, PrivateAddress
+from git_knotless.atproto.hosts import host_of, origin_of, redirected
 from git_knotless.atproto.syntax import InvalidSyntax
 from git_knotless.atproto.transport import Answer, Transport
 from git_knotless.value import value
 
+_AS_IT_IS = {"Accept-Encoding": "identity"}
 GET_BLOB = "com.atproto.sync.getBlob"
-_MOST_REDIRECTS = 5  # a front door, the account's host, its storage, a region of that
 
 
 class BlobBody(Protocol):
@@ -45,11 +47,12 @@ class Exactly:
 
 def blob_from(http: Transport, start: int, url: str, limit: int) -> Iterator[bytes]:
     """The blob's bytes from `start` on. Hosts know no Range, so those before are read too."""
-    first, seen = host_of(origin_of(url)), 0
-    for _ in range(_MOST_REDIRECTS + 1):
-        with http.exchange("GET", url, headers={"Accept-Encoding": "identity"}) as answer:
+    first, seen = origin_of(url), 0
+    for _ in range(limits.REDIRECTS + 1):
+        afar = origin_of(url) != first
+        with http.exchange("GET", url, headers=_AS_IT_IS, afar=afar) as answer:
             if 300 <= answer.status < 400 and "location" in answer.headers:
-                url = _elsewhere(url, answer)
+                url = _elsewhere(http.guard, first, url, answer)
                 continue
             _check_blob(answer, limit)
             for chunk in answer.chunks():
@@ -60,7 +63,7 @@ def blob_from(http: Transport, start: int, url: str, limit: int) -> Iterator[byt
                 if fresh:
                     yield fresh
             return
-    raise BadAnswer(f"{first} sends a blob elsewhere again and again")
+    raise BadAnswer(f"{host_of(first)} sends a blob elsewhere again and again")
 
 
 def _check_blob(answer: Answer, limit: int) -> None:
@@ -73,13 +76,14 @@ def _check_blob(answer: Answer, limit: int) -> None:
         raise BadAnswer(f"{answer.host} answers with a blob that is too long")
 
 
-def _elsewhere(url: str, answer: Answer) -> str:
-    """Where a blob's host sends us: into our own network only from within it."""
+def _elsewhere(guard: Guard, first: str, url: str, answer: Answer) -> str:
+    """Where a blob's host sends us: to itself, or to where anybody may."""
     try:
         target = redirected(url, answer.headers["location"])
     except InvalidSyntax as error:
         raise BadAnswer(f"{answer.host} sends a blob to no host: {error}") from error
     origin = origin_of(target)
-    if not (origin == answer.origin or is_public(origin) or on_loopback(answer.origin)):
-        raise BadAnswer(f"{answer.host} sends a blob to {host_of(origin)}, which is not public")
+    if not (origin == first or guard.may_lead_to(origin)):
+        where = host_of(origin)
+        raise PrivateAddress(f"{answer.host} sends a blob to {where}, which is not public", where)
     return target

@@ -1,4 +1,4 @@
-"""CAR archives, version 1, of one root: a commit first, then blocks each with its CID.
+"""CAR archives, version 1: a commit's CID as the one root, or none; then blocks, each with its CID.
 
 https://ipld.io/specs/transport/car/carv1/
 """
@@ -10,6 +10,7 @@ from git_knotless.atproto.dag_cbor import CID_LENGTH, CID_PREFIX, BadData, cid_o
 # DAG-CBOR has one spelling of {"roots": [root], "version": 1}, so there is nothing to parse.
 _BEFORE_ROOT = b"\x3a\xa2\x65roots\x81\xd8\x2a\x58\x25\x00"
 _AFTER_ROOT = b"\x67version\x01"
+_NO_ROOT = b"\x11\xa2\x65roots\x80" + _AFTER_ROOT
 _LONGEST_VARINT = 5  # bytes: 35 bits, past any length that is read here
 
 
@@ -18,12 +19,35 @@ def read_car(data: bytes, *, limit: int) -> tuple[bytes, dict[bytes, bytes]]:
 
     `limit`, in bytes, bounds time and memory. Only blocks of DAG-CBOR are taken.
     """
-    if len(data) > limit:
-        raise BadData(f"a CAR of {len(data)} bytes: at most {limit} are read")
+    _check_size(data, limit)
     at = len(_BEFORE_ROOT) + CID_LENGTH + len(_AFTER_ROOT)
     root = data[len(_BEFORE_ROOT) : len(_BEFORE_ROOT) + CID_LENGTH]
     if data[:at] != _header(root) or not root.startswith(CID_PREFIX):
         raise BadData("not a CAR of version 1 with one root")
+    return root, _blocks(data, at)
+
+
+def read_blocks(data: bytes, *, limit: int) -> dict[bytes, bytes]:
+    """The same of an archive without a root."""
+    _check_size(data, limit)
+    if not data.startswith(_NO_ROOT):
+        raise BadData("not a CAR of version 1 without a root")
+    return _blocks(data, len(_NO_ROOT))
+
+
+def write_car(root: bytes | None, blocks: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """`blocks` are pairs of CID and block, and go out in their order."""
+    yield _NO_ROOT if root is None else _header(root)
+    for cid, block in blocks:
+        yield _varint(len(cid) + len(block)) + cid + block
+
+
+def _check_size(data: bytes, limit: int) -> None:
+    if len(data) > limit:
+        raise BadData(f"a CAR of {len(data)} bytes: at most {limit} are read")
+
+
+def _blocks(data: bytes, at: int) -> dict[bytes, bytes]:
     blocks: dict[bytes, bytes] = {}
     while at < len(data):
         size, at = _read_varint(data, at)
@@ -34,14 +58,7 @@ def read_car(data: bytes, *, limit: int) -> tuple[bytes, dict[bytes, bytes]]:
             raise BadData("a CAR with a block that does not hash to its CID")
         blocks[cid] = block
         at += size
-    return root, blocks
-
-
-def write_car(root: bytes, blocks: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """`blocks` are pairs of CID and block, and go out in their order."""
-    yield _header(root)
-    for cid, block in blocks:
-        yield _varint(len(cid) + len(block)) + cid + block
+    return blocks
 
 
 def _header(root: bytes) -> bytes:

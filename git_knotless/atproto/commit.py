@@ -5,21 +5,21 @@ what a commit holds, not that the commit is the newest: whoever asks keeps the g
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Self
 
-from git_knotless.atproto import dag_cbor, mst
+from git_knotless import limits
+from git_knotless.atproto import dag_cbor
 from git_knotless.atproto.blocks import Blocks, BlockStore
 from git_knotless.atproto.car import read_car, write_car
 from git_knotless.atproto.dag_cbor import BadData, Link, cid_text, is_link
 from git_knotless.atproto.keys import PrivateKey, PublicKey
 from git_knotless.atproto.syntax import Cid, Did, Nsid, Rkey, Tid, is_did, is_tid
+from git_knotless.value import value
 
 VERSION = 3
-PROOF_LIMIT = 2_000_000  # bytes: a record is 1 MB at most, and the nodes above it are some 10 KB
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Commit:
     """`data` is the root of the records' tree; `prev` has had no meaning since version 3."""
 
@@ -72,7 +72,7 @@ class Commit:
         raise BadData(f"a block is no commit of version {VERSION}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Proof:
     """What an account's repo has at a key, as of a commit. `value` is the record as the JSON of
     XRPC has it; it and `cid` are None where there is none."""
@@ -88,21 +88,25 @@ def verify_proof(car: bytes, *, did: Did, key: PublicKey, collection: Nsid, rkey
 
     Raises BadData; BadSignature, which is one, where a newer key may be what is missing.
     """
-    root, found = read_car(car, limit=PROOF_LIMIT)
+    from git_knotless.atproto import mst  # whoever reads a range needs no more than the commit
+
+    root, found = read_car(car, limit=limits.PROOF)
     blocks = Blocks(found)
     commit = Commit.verify(blocks.get(root), did=did, key=key)
     cid = mst.get(blocks, commit.data, record_key(collection, rkey))
     if cid is None:
         return Proof(None, None, commit.rev, cid_text(root))
-    value = dag_cbor.to_json(dag_cbor.decode(blocks.get(cid)))
-    if not isinstance(value, dict) or value.get("$type") != collection:
+    record = dag_cbor.to_json(dag_cbor.decode(blocks.get(cid)))
+    if not isinstance(record, dict) or record.get("$type") != collection:
         raise BadData("a record of another type than its collection's")
-    return Proof(value, cid_text(cid), commit.rev, cid_text(root))
+    return Proof(record, cid_text(cid), commit.rev, cid_text(root))
 
 
 def write_proof(store: BlockStore, commit: bytes, collection: Nsid, rkey: Rkey) -> Iterator[bytes]:
     """The answer of com.atproto.sync.getRecord: a CAR of the commit, of the nodes on the way to the
     record, and of the record if there is one."""
+    from git_knotless.atproto import mst
+
     key = record_key(collection, rkey)
     data = Commit.decode(store.get(commit)).data
     record = mst.get(store, data, key)

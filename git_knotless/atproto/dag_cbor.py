@@ -59,6 +59,24 @@ def decode(block: bytes) -> Any:
         raise BadData(f"a block is not DAG-CBOR: {error}") from error
 
 
+def encode_json(value: Any) -> bytes:
+    """The block of a record as the JSON of XRPC has it. Raises BadData for what is no record."""
+    try:
+        return encode_dag_cbor(value, atjson_mode=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadData(f"a value is no record's: {error}") from error
+
+
+def decode_json(block: bytes) -> Any:
+    """The record of a block, as the JSON of XRPC has it."""
+    if len(block) > _SMALL:
+        _check_counts(block)
+    try:
+        return decode_dag_cbor(block, atjson_mode=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadData(f"a block is not DAG-CBOR of a record: {error}") from error
+
+
 def to_json(value: Any, *, depth: int = MAX_DEPTH) -> Any:
     """The value as the JSON of XRPC has it: `{"$link": …}` and `{"$bytes": …}`."""
     if depth < 0:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from git_knotless.atproto.answers import ERROR_LIMIT
+from git_knotless import limits
 from git_knotless.atproto.credentials import Credential
 from git_knotless.atproto.errors import BadAnswer, ClockWrong, XrpcError
 from git_knotless.atproto.hosts import host_of, origin_of
@@ -149,7 +149,7 @@ class Dpop(Credential):
         chunks, beginning = iter(response.stream), b""  # type: ignore[arg-type] # a sync one
         for chunk in chunks:
             beginning += chunk
-            if len(beginning) > ERROR_LIMIT:
+            if len(beginning) > limits.ERROR:
                 raise BadAnswer(f"{host_of(self.origin)} refuses with more than we would read")
         response.stream = _Held(beginning, response.stream)
         return beginning

@@ -13,6 +13,8 @@ _NAME = re.compile(
 )
 # What C libraries read as an IPv4 address, of one to four parts: 127.1, 2130706433, 0x7f.1
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*")
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: how a network without IPv4 reaches it
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -75,10 +77,38 @@ def on_loopback(url: str) -> bool:
 def is_public(origin: str) -> bool:
     """Whether all of the internet may know the host by this name or address."""
     host = _split(origin).hostname or ""
+    if is_address(host):
+        return is_public_address(host)
+    return is_handle(host)  # which keeps out `router`, `printer.local` and their like
+
+
+def is_public_address(text: str) -> bool:
+    """Whether an address is one host's in all of the internet, and no other way to a private one.
+
+    What the registries set aside is not: private, shared and link-local networks, loopback,
+    multicast, documentation. Of IPv6 only global unicast is; of what carries an IPv4 address, that
+    one counts where networks are made so (NAT64, 6to4), and a mapped one belongs in no answer.
+    """
     try:
-        return ipaddress.ip_address(host).is_global
+        address = ipaddress.ip_address(text)
     except ValueError:
-        return is_handle(host)  # which keeps out `router`, `printer.local` and their like
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        carried = address.sixtofour
+        if address in _NAT64:
+            carried = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if carried is None:
+            return address in _GLOBAL_UNICAST and address.is_global and address.scope_id is None
+        address = carried
+    return address.is_global and not address.is_multicast
+
+
+def is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _split(url: str) -> SplitResult:

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from git_knotless.atproto.errors import AtprotoError, HostTimeout, NotAsked
+from git_knotless.atproto.guard import Guard
 from git_knotless.atproto.hosts import host_of, origin_of
 from git_knotless.atproto.retry import takes_time
 from git_knotless.atproto.transport import Answer, Transport
@@ -15,8 +16,10 @@ from git_knotless.atproto.transport import Answer, Transport
 class HurriedTransport(Transport):
     """Asks no host again that has once kept us waiting, or has asked us to wait."""
 
-    def __init__(self, inner: httpx.BaseTransport | None = None) -> None:
-        super().__init__(inner)
+    def __init__(
+        self, inner: httpx.BaseTransport | None = None, *, guard: Guard | None = None
+    ) -> None:
+        super().__init__(inner, guard=guard)
         self.hurried = True
         self._slow: dict[str, str] = {}  # by origin, what it did
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from git_knotless.atproto.answers import HANDLE_LIMIT
+from git_knotless import limits
+from git_knotless.atproto.did_document import signing_method
 from git_knotless.atproto.errors import (
     AtprotoError,
     AuthRefused,
@@ -23,7 +24,8 @@ from git_knotless.atproto.errors import (
     ServerFault,
     XrpcError,
 )
-from git_knotless.atproto.hosts import host_of, is_loopback, on_loopback, parse_origin
+from git_knotless.atproto.guard import PrivateAddress
+from git_knotless.atproto.hosts import host_of, is_loopback, on_loopback, origin_of, parse_origin
 from git_knotless.atproto.identity_cache import Document, IdentityCache, Naming
 from git_knotless.atproto.syntax import (
     Did,
@@ -37,6 +39,9 @@ from git_knotless.atproto.syntax import (
 from git_knotless.atproto.txt import txt_records
 from git_knotless.atproto.xrpc import Client
 from git_knotless.value import value
+
+if TYPE_CHECKING:
+    from git_knotless.atproto.keys import PublicKey
 
 __all__ = ["Identity", "IdentityCache", "Resolver"]
 
@@ -98,9 +103,28 @@ class Resolver:
             # Perhaps only with what the cache holds from before the handle was changed.
             return self._by_handle(Handle(name), 0, 0)
 
+    def trust(self, identifier: str) -> None:
+        """A user has named it: a did:web, which is the name of a host, may be any of theirs."""
+        if identifier.startswith("did:web:"):
+            self._client.guard.trust(origin_of(self._document_url(parse_did(identifier))))
+
     def forget(self, did: Did) -> None:
         """Ask again next time: the host that was found says that the account is not there."""
         self._cache.forget(did)
+
+    def signing_key(self, did: Did, *, fresh: bool) -> "PublicKey":
+        """What signs the account's commits; `fresh`: by its DID document as it is now.
+
+        Raises BadKey where it names none that atproto knows.
+        """
+        from git_knotless.atproto.keys import BadKey, PublicKey  # 30 ms: few are asked for one
+
+        document = self._document(did, 0 if fresh else self._ttl, name=did)
+        if document.key is None and not fresh:  # it may have been kept without
+            document = self._document(did, 0, name=did)
+        if document.key is None:
+            raise BadKey(f"{did}: the DID document names no signing key")
+        return PublicKey.from_suite(*document.key)
 
     def _by_handle(self, handle: Handle, handle_age: float, document_age: float) -> Identity:
         did = self._named_by(handle, handle_age)
@@ -145,6 +169,9 @@ class Resolver:
         found = self._read_document(did, name)
         if not self._may_name(did, found.pds):
             raise NoPds(f"{name} has no usable host: {found.pds} is a host of this machine")
+        if self._client.guard.refuses(found.pds):
+            where = host_of(found.pds)
+            raise PrivateAddress(f"{name} has no usable host: {where} is not public", where)
         self._cache.keep_document(did, found)
         return found
 
@@ -161,9 +188,9 @@ class Resolver:
             except AtprotoError as error:
                 failures.append(error)
         if failures:
-            raise HandleUnresolved(
-                f"{handle} cannot be looked up: {failures[0].message}"
-            ) from failures[0]
+            first = failures[0]
+            message = f"{handle} cannot be looked up: {first.message}"
+            raise HandleUnresolved(message, hint=first.hint) from first
         return None
 
     def _places(self, handle: Handle) -> Sequence[Callable[[], Did | None]]:
@@ -177,7 +204,7 @@ class Resolver:
                 base,
                 "com.atproto.identity.resolveHandle",
                 {"handle": handle},
-                limit=HANDLE_LIMIT,
+                limit=limits.HANDLE,
             )
         except (ServerFault, RateLimited, AuthRefused):
             raise
@@ -201,10 +228,13 @@ class Resolver:
 
     def _by_well_known(self, handle: Handle) -> Did | None:
         """Most names have no such host, or a web site that answers anything with a page."""
-        with suppress(AtprotoError):
+        try:
             text = self._client.get_text(f"https://{handle}/.well-known/atproto-did").strip()
             return _did_of(text, handle) if is_did(text) else None
-        return None
+        except PrivateAddress:
+            raise
+        except AtprotoError:
+            return None
 
     def document(self, did: Did, *, name: str | None = None) -> Any:
         """The DID document as it is now, JSON that is not looked at; `name` is for errors."""
@@ -219,8 +249,9 @@ class Resolver:
             raise
 
     def _read_document(self, did: Did, name: str) -> Document:
-        pds, claims = read_document(did, self.document(did, name=name), name=name)
-        return Document(pds, claims, self._now())
+        document = self.document(did, name=name)
+        pds, claims = read_document(did, document, name=name)
+        return Document(pds, claims, self._now(), signing_method(document, did))
 
     def _may_name(self, did: Did, pds: str) -> bool:
         """Only this machine's own directory has a say in where it is reached."""

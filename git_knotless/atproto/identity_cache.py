@@ -31,11 +31,13 @@ class Naming:
 
 @value
 class Document:
-    """What matters of a DID document. `claims` is the handle in it, checked by nobody."""
+    """What matters of a DID document. `claims` is the handle in it, checked by nobody; `key` is how
+    it spells the account's signing key: its type, and its multibase."""
 
     pds: str
     claims: Handle | None
     checked: float  # unix time
+    key: tuple[str, str] | None = None
 
 
 class IdentityCache:
@@ -67,6 +69,7 @@ class IdentityCache:
                     parse_origin(entry["pds"] or ""),
                     None if claims is None else parse_handle(claims),
                     entry["checked"],
+                    _key(entry),
                 )
         return None
 
@@ -75,6 +78,8 @@ class IdentityCache:
 
     def keep_document(self, did: Did, document: Document) -> None:
         entry = {"pds": document.pds, "claims": document.claims, "checked": document.checked}
+        if document.key is not None:
+            entry["keyType"], entry["key"] = document.key
         self._put("dids", did, entry)
 
     def forget(self, did: Did) -> None:
@@ -140,6 +145,11 @@ def _is_entry(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("checked"), float):
         return False
     return all(isinstance(text, str | None) for key, text in value.items() if key != "checked")
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[str, str] | None:
+    kind, key = entry.get("keyType"), entry.get("key")
+    return None if kind is None or key is None else (kind, key)
 
 
 def _newest(section: _Section) -> _Section:

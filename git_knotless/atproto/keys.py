@@ -5,7 +5,6 @@ whoever holds one cannot make another of it. https://atproto.com/specs/cryptogra
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
 
@@ -15,10 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     decode_dss_signature,
     encode_dss_signature,
 )
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.hashes import SHA256, HashAlgorithm
 
 from git_knotless.atproto.dag_cbor import BadData
+from git_knotless.atproto.did_document import signing_method
+from git_knotless.value import value
 
 
 class BadKey(BadData):
@@ -58,7 +58,24 @@ class Curve(Enum):
 _BY_CODEC = {curve.codec: curve for curve in Curve}
 _BY_SUITE = {curve.suite: curve for curve in Curve}
 
-_SHA256 = ec.ECDSA(SHA256())
+
+class _OfSha256(ec.ECDSA):
+    """What verifies and signs. The base's own `__init__` imports all of OpenSSL's back end, to ask
+    it for what is not wanted here: 6 ms of the 20 that it takes to verify anything."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def algorithm(self) -> HashAlgorithm:
+        return SHA256()
+
+    @property
+    def deterministic_signing(self) -> bool:
+        return False
+
+
+_SHA256 = _OfSha256()
 _COMPRESSED = 33  # bytes of a point: which of two, and x
 _SCALAR = 32
 _DID_KEY = "did:key:"
@@ -66,7 +83,7 @@ _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _LONGEST_BASE58 = 90  # characters: an uncompressed point of 65 bytes takes 89
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PublicKey:
     curve: Curve
     point: ec.EllipticCurvePublicKey
@@ -104,6 +121,9 @@ class PublicKey:
 
     @property
     def multikey(self) -> str:
+        # Half of what cryptography takes to import, and nobody who verifies needs it.
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
         point = self.point.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
         return "z" + _to_base58(self.curve.codec + point)
 
@@ -126,7 +146,7 @@ class PublicKey:
             raise BadSignature("a signature is not by the account's key") from error
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PrivateKey:
     curve: Curve
     scalar: ec.EllipticCurvePrivateKey
@@ -159,17 +179,9 @@ def signing_key(document: Mapping[str, Any], did: str) -> PublicKey:
     """The key that signs an account's commits and tokens, from its DID document (untrusted)."""
     if document.get("id") != did:
         raise BadKey("the DID document is of another account")
-    methods = document.get("verificationMethod")
-    for method in methods if isinstance(methods, list) else []:
-        match method:
-            case {
-                "id": name,
-                "controller": owner,
-                "type": str(suite),
-                "publicKeyMultibase": str(text),
-            }:
-                if name in ("#atproto", f"{did}#atproto") and owner == did:
-                    return PublicKey.from_suite(suite, text)
+    method = signing_method(document, did)
+    if method is not None:
+        return PublicKey.from_suite(*method)
     raise BadKey("the DID document names no signing key")
 
 

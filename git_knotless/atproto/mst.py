@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 from git_knotless.atproto.blocks import BlockStore
 from git_knotless.atproto.dag_cbor import BadData, cid_of
 from git_knotless.atproto.mst_node import LONGEST_KEY, Node, layer_of, read_node, write_node
+from git_knotless.atproto.mst_place import Place, root_place
 
 _EMPTY = cid_of(Node().encode())
 
@@ -38,18 +39,18 @@ def empty(store: BlockStore) -> bytes:
 
 
 def get(store: BlockStore, root: bytes, key: bytes) -> bytes | None:
-    _, node, at = _descend(store, _root(store, root), key)[-1]
+    _, node, at = _descend(store, root_place(store, root), key)[-1]
     return node.values[at] if node.has(key, at) else None
 
 
 def path(store: BlockStore, root: bytes, key: bytes) -> list[bytes]:
     """The nodes that prove what the tree has at the key, or that it has nothing; the root first."""
-    return [step.place.cid for step in _descend(store, _root(store, root), key)]
+    return [step.place.cid for step in _descend(store, root_place(store, root), key)]
 
 
 def walk(store: BlockStore, root: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
     """Keys with their values, in order, from `start` on. A whole walk checks the whole tree."""
-    waiting = _descend(store, _root(store, root), start)
+    waiting = _descend(store, root_place(store, root), start)
     while waiting:
         place, node, at = waiting.pop()
         if at < len(node.keys):
@@ -62,7 +63,7 @@ def put(store: BlockStore, root: bytes, key: bytes, value: bytes) -> bytes:
     """The root of the tree with the value at the key, whether or not that had one."""
     if not 0 < len(key) <= LONGEST_KEY:
         raise BadData(f"a record's key has 1 to {LONGEST_KEY} bytes, not {len(key)}")
-    steps = _descend(store, _root(store, root), key)
+    steps = _descend(store, root_place(store, root), key)
     _, node, at = steps[-1]
     if node.has(key, at):
         return _rebuilt(store, node.with_value(at, value), steps[:-1])
@@ -79,7 +80,7 @@ def put(store: BlockStore, root: bytes, key: bytes, value: bytes) -> bytes:
 
 def delete(store: BlockStore, root: bytes, key: bytes) -> bytes:
     """The root of the tree without the key, which need not be there."""
-    *above, (place, node, at) = _descend(store, _root(store, root), key)
+    *above, (place, node, at) = _descend(store, root_place(store, root), key)
     if not node.has(key, at):
         return root
     left = _descend(store, place.below(node, at), key)
@@ -102,51 +103,16 @@ def diff(store: BlockStore, old: bytes, new: bytes) -> Diff:
     return Diff(changes, after.nodes - before.nodes, before.nodes - after.nodes)
 
 
-class _Place(NamedTuple):
-    """Where a node stands: on a layer, and its keys between two others."""
-
-    cid: bytes
-    layer: int
-    low: bytes = b""
-    high: bytes | None = None
-
-    def below(self, node: Node, at: int) -> "_Place | None":
-        """Where the way goes on from the node that stands here."""
-        subtree = node.subtrees[at]
-        return None if subtree is None else self.place_of(subtree, node, at)
-
-    def place_of(self, subtree: bytes, node: Node, at: int) -> "_Place":
-        """Of a subtree of the node that stands here."""
-        low = node.keys[at - 1] if at else self.low
-        high = node.keys[at] if at < len(node.keys) else self.high
-        return _Place(subtree, self.layer - 1, low, high)
-
-    def read(self, store: BlockStore) -> Node:
-        node, layers = read_node(store.get(self.cid))
-        # A root has a key or nothing at all; what is below it has one on one side, or on both.
-        is_root = not self.low and self.high is None
-        if not node.keys and node.is_void != is_root:
-            raise BadData("a tree with an empty node, or a root that is not its highest key's")
-        if self.layer < 0 or layers - {self.layer}:
-            raise BadData("a tree with a key on a layer that is not its own")
-        if node.keys and not self._spans(node.keys[0], node.keys[-1]):
-            raise BadData("a tree with a key that is out of order")
-        return node
-
-    def _spans(self, first: bytes, last: bytes) -> bool:
-        return self.low < first and (self.high is None or last < self.high)
-
-
 class _Step(NamedTuple):
     """A node on the way to a key, and where the key is in it, or would be."""
 
-    place: _Place
+    place: Place
     node: Node
     at: int
 
 
 # A subtree's place, worked out when it is read: most are in both trees, and never are.
-_Found = Callable[[], _Place]
+_Found = Callable[[], Place]
 
 
 @dataclass(slots=True)
@@ -161,7 +127,7 @@ class _Side:
     def of(cls, store: BlockStore, root: bytes) -> Self:
         if root == _EMPTY:  # which stands nowhere else: below a root it is to be refused
             return cls({}, {root})
-        place = _root(store, root)
+        place = root_place(store, root)
         return cls({(place.layer, root): lambda: place})
 
     def descend(self, store: BlockStore, layer: int, shared: Set[tuple[int, bytes]]) -> None:
@@ -173,7 +139,7 @@ class _Side:
             elif name not in shared:
                 self._read(store, place())
 
-    def _read(self, store: BlockStore, place: _Place) -> None:
+    def _read(self, store: BlockStore, place: Place) -> None:
         node = place.read(store)
         self.nodes.add(place.cid)
         self.entries.update(zip(node.keys, node.values, strict=True))
@@ -186,12 +152,7 @@ class _Side:
             self.waiting[name] = partial(place.place_of, subtree, node, at)
 
 
-def _root(store: BlockStore, cid: bytes) -> _Place:
-    keys = read_node(store.get(cid)).node.keys
-    return _Place(cid, layer_of(keys[0]) if keys else 0)
-
-
-def _descend(store: BlockStore, place: _Place | None, key: bytes) -> list[_Step]:
+def _descend(store: BlockStore, place: Place | None, key: bytes) -> list[_Step]:
     """The way to a key: it ends where the key is, or where nothing is below."""
     steps: list[_Step] = []
     while place is not None:

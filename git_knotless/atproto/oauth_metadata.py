@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from git_knotless import limits
 from git_knotless.atproto.answers import printable
 from git_knotless.atproto.errors import AtprotoError, BadAnswer, XrpcError
-from git_knotless.atproto.hosts import host_of, is_public, on_loopback, origin_of, parse_origin
+from git_knotless.atproto.guard import Guard, PrivateAddress
+from git_knotless.atproto.hosts import host_of, on_loopback, origin_of, parse_origin
 from git_knotless.atproto.syntax import InvalidSyntax
 from git_knotless.atproto.xrpc import Client
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _SERVER = "/.well-known/oauth-authorization-server"
-_LONGEST_URL = 2048
 # Of the server's metadata: the list that each is in, and what we would do without it.
 _NEEDED = {
     "code_challenge_methods_supported": ("S256", "no PKCE with S256"),
@@ -46,7 +47,7 @@ def discover(client: Client, pds: str) -> AuthorizationServer:
         if error.status in (404, 405, 501):
             raise NoOAuth(f"{host_of(pds)} takes app passwords only") from error
         raise
-    return read_server(client, _issuer(resource, pds))
+    return read_server(client, _issuer(resource, pds, client.guard))
 
 
 def read_server(client: Client, issuer: str) -> AuthorizationServer:
@@ -70,7 +71,7 @@ def read_server(client: Client, issuer: str) -> AuthorizationServer:
     )
 
 
-def _issuer(resource: Any, pds: str) -> str:
+def _issuer(resource: Any, pds: str, guard: Guard) -> str:
     host = host_of(pds)
     match resource:
         case {"authorization_servers": [str(issuer)]}:
@@ -82,8 +83,9 @@ def _issuer(resource: Any, pds: str) -> str:
         raise BadAnswer(f"{host} says that it is another host, {_shown(named)}")
     if not _is_origin(issuer):
         raise BadAnswer(f"{host} names {_shown(issuer)} to log in at, which is no server's address")
-    if not (issuer == pds or is_public(issuer) or on_loopback(pds)):
-        raise BadAnswer(f"{host} names {_shown(issuer)} to log in at, which is not public")
+    if not (issuer == pds or guard.may_lead_to(issuer) or on_loopback(pds)):
+        where = host_of(issuer)
+        raise PrivateAddress(f"{host} names {where} to log in at, which is not public", where)
     return issuer
 
 
@@ -98,7 +100,7 @@ def _endpoint(metadata: Mapping[str, Any], name: str, issuer: str) -> str:
     if origin != issuer or not url.startswith(issuer + "/"):
         raise BadAnswer(f"{host} has a {name} on another origin: {_shown(url)}")
     plain = url.isascii() and url.isprintable() and not set(url) & set(" ?#\\")
-    if not plain or len(url) > _LONGEST_URL:
+    if not plain or len(url) > limits.URL:
         raise BadAnswer(f"{host} has a {name} that is no plain address: {_shown(url)}")
     return url
 

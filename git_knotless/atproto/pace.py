@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable
 
-LEAST_RATE = 1024  # bytes a second of anything: four transfers share a line of a few kB/s
+from git_knotless import limits
 
 
 class Deadline:
@@ -39,7 +39,7 @@ class Deadline:
 class Pace(Deadline):
     """The time-out of one answer: so long until its headers are whole, and then a least rate.
 
-    In each `window` of seconds as many bytes must come as `LEAST_RATE` asks for, or the end. The
+    In each `window` of seconds as many bytes must come as `limits.RATE` asks for, or the end. The
     next one begins when they are there: what came early is no credit for a pause.
     """
 
@@ -61,7 +61,7 @@ class Pace(Deadline):
 
     def got(self, count: int) -> None:
         self._had += count
-        if self._had >= LEAST_RATE * self.window:
+        if self._had >= limits.RATE * self.window:
             self.await_body()
 
     def rested(self, seconds: float) -> None:

@@ -6,19 +6,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from git_knotless.atproto.answers import PAGE_LIMIT, RECORD_LIMIT, printable
+from git_knotless import limits
+from git_knotless.atproto.answers import printable
 from git_knotless.atproto.auth import Auth
 from git_knotless.atproto.blob_wire import BlobBody
 from git_knotless.atproto.errors import BadAnswer
 from git_knotless.atproto.hosts import host_of
 from git_knotless.atproto.syntax import AtUri, Cid, Did, InvalidSyntax, Rkey, is_cid, is_tid
-from git_knotless.atproto.transport import WRITE_ANSWER_SECONDS
 from git_knotless.atproto.xrpc import Client
 from git_knotless.value import value
 
 MOST_RECORDS = 100  # in one page
 _LARGEST_BLOB = 1 << 40  # a host that says more is not telling its limit
-_LONGEST_CURSOR = 2048
 
 
 class Write(Protocol):
@@ -59,6 +58,14 @@ class UploadedBlob:
 
 
 @value
+class Applied:
+    """A batch: the `$type`s of its results, and the revision that it made if the host says."""
+
+    kinds: tuple[str, ...]
+    rev: str | None
+
+
+@value
 class HostDescription:
     blob_limit: int | None  # bytes; None where the host does not say
 
@@ -75,7 +82,7 @@ def get_record(
 ) -> StoredRecord:
     """Raises `RecordNotFound` where the host says that there is none."""
     params = {"repo": did, "collection": collection, "rkey": rkey}
-    answer = client.get(host, "com.atproto.repo.getRecord", params, auth=auth, limit=RECORD_LIMIT)
+    answer = client.get(host, "com.atproto.repo.getRecord", params, auth=auth, limit=limits.RECORD)
     record = _record(answer, host, did, collection)
     if record.rkey != rkey:
         raise BadAnswer(f"{host_of(host)} answers with another record than was asked for")
@@ -102,7 +109,7 @@ def list_records(
         "cursor": cursor,
         "reverse": reverse or None,
     }
-    answer = client.get(host, "com.atproto.repo.listRecords", params, auth=auth, limit=PAGE_LIMIT)
+    answer = client.get(host, "com.atproto.repo.listRecords", params, auth=auth, limit=limits.PAGE)
     records = answer.get("records")
     if not isinstance(records, list) or len(records) > limit:
         raise _misshapen(host, "a listing")
@@ -114,8 +121,8 @@ def list_records(
 
 def apply_writes(
     client: Client, host: str, did: Did, writes: Sequence[Write], *, auth: Auth
-) -> tuple[str, ...]:
-    """All or none, in one commit; the results' `$type`s.
+) -> Applied:
+    """All or none, in one commit.
 
     Sent once, see the claims of a push; again only where the host has refused to look at it yet.
     """
@@ -124,13 +131,18 @@ def apply_writes(
         "com.atproto.repo.applyWrites",
         {"repo": did, "writes": [_write(write) for write in writes]},
         auth=auth,
-        answer_within=WRITE_ANSWER_SECONDS,
+        answer_within=limits.WRITE_ANSWER,
         patient=True,
     )
     results = answer.get("results")
     if not isinstance(results, list) or len(results) != len(writes):
         raise _misshapen(host, "the results of a batch")
-    return tuple(_kind(result, host) for result in results)
+    match answer.get("commit"):
+        case {"rev": str(said)} if is_tid(said):
+            rev: str | None = said
+        case _:
+            rev = None
+    return Applied(tuple(_kind(result, host) for result in results), rev)
 
 
 def put_record(
@@ -159,7 +171,7 @@ def put_record(
             "swapRecord": replaces,
         },
         auth=auth,
-        answer_within=WRITE_ANSWER_SECONDS,
+        answer_within=limits.WRITE_ANSWER,
         patient=True,
     )
 
@@ -242,7 +254,7 @@ def _record(answer: Any, host: str, did: Did, collection: str) -> StoredRecord:
 def _cursor(value: Any, host: str) -> str | None:
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or len(value) > _LONGEST_CURSOR:
+    if not isinstance(value, str) or len(value) > limits.CURSOR:
         raise _misshapen(host, "a cursor")
     return value
 

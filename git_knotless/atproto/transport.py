@@ -13,12 +13,14 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, cast
 from weakref import WeakSet
 
+from git_knotless import limits
 from git_knotless.atproto.errors import (
     BadAnswer,
     HostTimeout,
     HostUnreachable,
     TransferCancelled,
 )
+from git_knotless.atproto.guard import Guard
 from git_knotless.atproto.hosts import host_of, on_loopback, origin_of
 from git_knotless.atproto.pace import Deadline, Pace
 
@@ -31,19 +33,8 @@ if "httpx" not in sys.modules:
 else:
     import httpx
 
-CONNECT_SECONDS = 10.0  # a host that is up takes a connection within a second or two
-# Over all of a host's addresses and TLS: a network that loses IPv6 leaves time for IPv4.
-_ALL_CONNECT_SECONDS = 20.0
-# Until the headers of an answer are whole, and a window of its body.
-READ_SECONDS = 30.0
-# A batch of 200 writes was seen to queue for 25 s behind others, and an upload is answered only
-# once it is hashed and stored. Giving up early would leave the outcome of a write unknown.
-WRITE_ANSWER_SECONDS = 120.0
 # Between two pieces of what we send: a slow line drains its buffers slowly.
 SEND_SECONDS = 60.0
-# Bytes a second of an answer that is no blob, from its beginning: the slowest line on which a
-# person would wait for it, and the largest page is there in 41 minutes.
-_ANSWER_RATE = 8 * 1024
 # Node, which most PDSes run on, closes a connection idle for 5 s; one that it is about to close
 # must not be taken for the next request.
 _IDLE_SECONDS = 4.0
@@ -86,7 +77,7 @@ class Answer:
             # What is compressed may hold nothing, and never end.
             if len(body) > limit or sent > 2 * limit:
                 raise BadAnswer(f"{self.host} answers with more than {limit:,} bytes")
-            if time.monotonic() - begun > self._pace.window + sent / _ANSWER_RATE:
+            if time.monotonic() - begun > self._pace.window + sent / limits.ANSWER_RATE:
                 raise HostTimeout(f"{self.host} is too slow: {sent:,} bytes of an answer by now")
         unpack.finish()
         return bytes(body)
@@ -123,12 +114,17 @@ class Transport:
     hurried = False
 
     def __init__(
-        self, inner: httpx.BaseTransport | None = None, *, window: float = READ_SECONDS
+        self,
+        inner: httpx.BaseTransport | None = None,
+        *,
+        window: float = limits.ANSWER,
+        guard: Guard | None = None,
     ) -> None:
         self._inner = inner
+        self.guard = guard or Guard(free=["http://localhost"])
         self._window = window
         self._lock = threading.Lock()
-        self._clients: dict[str, httpx.Client] = {}
+        self._clients: dict[tuple[str, bool], httpx.Client] = {}
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._closing = threading.Event()
         self._clocks: dict[str, float] = {}
@@ -144,16 +140,18 @@ class Transport:
         content: bytes | Iterable[bytes] | None = None,
         auth: httpx.Auth | None = None,
         answer_within: float | None = None,
+        afar: bool = False,
     ) -> Iterator[Answer]:
+        """`afar`: it is another host's answer that leads to this one."""
         origin = origin_of(url)
-        client = self._client(origin.partition(":")[0])
+        client = self._client(origin.partition(":")[0], afar=afar)
         pace = Pace(answer_within or self._window, self._window)
-        connect = Deadline(_ALL_CONNECT_SECONDS, each=CONNECT_SECONDS)
+        connect = Deadline(limits.CONNECT_ALL, each=limits.CONNECT)
         timeout = httpx.Timeout(
             connect=cast(float, connect),  # a number to the socket, which is the one to use it
             read=cast(float, pace),
             write=SEND_SECONDS,
-            pool=READ_SECONDS,
+            pool=limits.ANSWER,
         )
         with self.translated(host_of(origin)):
             request = client.build_request(
@@ -203,18 +201,19 @@ class Transport:
                 raise
             raise _translate(error, host, late) from error
 
-    def _client(self, scheme: str) -> httpx.Client:
+    def _client(self, scheme: str, *, afar: bool) -> httpx.Client:
         with self._lock:
             if self._closing.is_set():
                 raise TransferCancelled("the transfer was given up")
-            if scheme not in self._clients:
-                self._clients[scheme] = self._new_client(tls=scheme == "https")
-            return self._clients[scheme]
+            if (scheme, afar) not in self._clients:
+                guard = self.guard.afar() if afar else self.guard
+                self._clients[scheme, afar] = self._new_client(guard, tls=scheme == "https")
+            return self._clients[scheme, afar]
 
-    def _new_client(self, *, tls: bool) -> httpx.Client:
+    def _new_client(self, guard: Guard, *, tls: bool) -> httpx.Client:
         """Loopback needs neither certificates, which take 20 ms to load, nor a proxy."""
         try:
-            return httpx.Client(
+            client = httpx.Client(
                 transport=self._inner,
                 verify=True if tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
                 trust_env=tls,
@@ -223,6 +222,11 @@ class Transport:
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
                 limits=httpx.Limits(max_keepalive_connections=8, keepalive_expiry=_IDLE_SECONDS),
             )
+            if self._inner is None:
+                from git_knotless.atproto.connecting import guard_connections  # with httpcore
+
+                guard_connections(client, guard)
+            return client
         except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
             raise HostUnreachable(
                 f"the proxy or the certificates that the environment names are of no use: {error}"
@@ -272,9 +276,7 @@ def _encoding(origin: str) -> str:
 def _translate(error: Exception, host: str, late: str) -> Exception:
     match error:
         case httpx.ConnectTimeout():
-            return HostTimeout(
-                f"{host} cannot be reached: no connection in {CONNECT_SECONDS:.0f} s"
-            )
+            return HostTimeout(f"{host} cannot be reached: no connection in {limits.CONNECT:.0f} s")
         case httpx.TimeoutException():
             return HostTimeout(f"{host} {late}")
         case httpx.ConnectError() | httpx.ProxyError():

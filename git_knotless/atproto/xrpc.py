@@ -14,10 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
+from git_knotless import limits
 from git_knotless.atproto.answers import (
-    DOCUMENT_LIMIT,
-    HANDLE_LIMIT,
-    RECORD_LIMIT,
     decode_json,
     decode_object,
     encode_json,
@@ -31,21 +29,24 @@ from git_knotless.atproto.errors import (
     CannotSend,
     RateLimited,
 )
+from git_knotless.atproto.guard import Guard
 from git_knotless.atproto.hosts import host_of, origin_of, parse_origin
 from git_knotless.atproto.retry import LOOKUP_WINDOW, READ_WINDOW, Patience
-from git_knotless.atproto.transport import WRITE_ANSWER_SECONDS, Answer, Transport
+from git_knotless.atproto.transport import Answer, Transport
 
 if TYPE_CHECKING:
     import httpx
+
+    from git_knotless.atproto.allowance import Allowances
 
 _T = TypeVar("_T")
 _Send = Callable[["httpx.Auth | None"], _T]
 
 
-def _hurried(transport: "httpx.BaseTransport | None") -> Transport:
+def _hurried(transport: "httpx.BaseTransport | None", *, guard: Guard | None) -> Transport:
     from git_knotless.atproto.hurry import HurriedTransport  # only a check-up is
 
-    return HurriedTransport(transport)
+    return HurriedTransport(transport, guard=guard)
 
 
 def _say_nothing(_: str) -> None:
@@ -56,8 +57,9 @@ class Client:
     """Calls on any number of hosts, named by their origins; one serves all threads of a process.
 
     `notify` gets a line for a person when a host makes us wait. A `hurried` client waits for no
-    host twice, see `hurry.py`. `transport` takes the network's place, and `pause` the clock's, in
-    tests.
+    host twice, see `hurry.py`. `guard` says where hosts may be; without
+    one they are public, or of this machine by name. `transport` takes the network's place, and
+    `pause` the clock's, in tests.
     """
 
     def __init__(
@@ -67,12 +69,15 @@ class Client:
         notify: Callable[[str], None] | None = None,
         pause: Callable[[float], None] | None = None,
         hurried: bool = False,
+        guard: Guard | None = None,
     ) -> None:
-        self._http = _hurried(transport) if hurried else Transport(transport)
+        make = _hurried if hurried else Transport
+        self._http = make(transport, guard=guard)
         self._notify = notify or _say_nothing
         self._pause = pause or self._http.pause
         # The newest DPoP nonce that each origin has given: every answer to a proof may carry one.
         self.nonces: dict[str, str] = {}
+        self.allowances: Allowances | None = None  # of whoever writes
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +98,10 @@ class Client:
         """From now on it waits for every host, if it was hurried."""
         self._http.hurried = False
 
+    @property
+    def guard(self) -> Guard:
+        return self._http.guard
+
     def clock_offset(self, host: str) -> float | None:
         """The host's clock minus ours, in seconds, by its newest answer; None before the first."""
         return self._http.clock_offset(parse_origin(host))
@@ -104,7 +113,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         *,
         auth: Auth | None = None,
-        limit: int = RECORD_LIMIT,
+        limit: int = limits.RECORD,
     ) -> dict[str, Any]:
         """A query's answer, of at most `limit` bytes; a parameter of None is left out."""
         url = _url(host, nsid)
@@ -124,7 +133,7 @@ class Client:
         *,
         auth: Auth | None = None,
         answer_within: float | None = None,
-        limit: int = RECORD_LIMIT,
+        limit: int = limits.RECORD,
         patient: bool = False,
     ) -> dict[str, Any]:
         """A procedure's answer, `{}` where it has none. A `body` of None sends no body at all.
@@ -144,6 +153,7 @@ class Client:
                 auth=credential,
                 answer_within=answer_within,
             ) as answer:
+                self._note(answer, nsid, (body or {}).get("repo", ""))
                 return _object(answer, nsid, limit, may_be_empty=True)
 
         if patient:
@@ -165,7 +175,7 @@ class Client:
             "POST", url, headers=kind, content=content, auth=credential
         ) as answer:
             path = urlsplit(url).path
-            return _object(answer, path, DOCUMENT_LIMIT, may_be_empty=True, success=(200, 201))
+            return _object(answer, path, limits.DID_DOCUMENT, may_be_empty=True, success=(200, 201))
 
     def upload(self, host: str, body: BlobBody, mime: str, *, auth: Auth) -> dict[str, Any]:
         """`uploadBlob`'s answer. Sent again as a GET is, whatever the sending took."""
@@ -181,9 +191,10 @@ class Client:
                 headers=kind,
                 content=Exactly(body),
                 auth=credential,
-                answer_within=WRITE_ANSWER_SECONDS,
+                answer_within=limits.WRITE_ANSWER,
             ) as answer:
-                return _object(answer, nsid, RECORD_LIMIT)
+                self._note(answer, nsid)
+                return _object(answer, nsid, limits.RECORD)
 
         return authorized(partial(self._patiently, send, math.inf), url, auth)
 
@@ -204,11 +215,13 @@ class Client:
             except AtprotoError as error:
                 patience.after(error)
 
-    def get_json(self, url: str, *, limit: int = DOCUMENT_LIMIT) -> Any:
+    def get_json(self, url: str, *, limit: int = limits.DID_DOCUMENT) -> Any:
         """A plain JSON document. No credential is sent and no redirect followed."""
         return decode_json(self._plain(url, limit), host_of(origin_of(url)))
 
-    def get_file(self, host: str, nsid: str, params: Mapping[str, str], *, limit: int) -> bytes:
+    def get_file(
+        self, host: str, nsid: str, params: Mapping[str, str | list[str]], *, limit: int
+    ) -> bytes:
         """A query's answer that is no JSON, such as an archive; it carries no credential."""
         url = _url(host, nsid)
 
@@ -220,7 +233,7 @@ class Client:
 
         return self._patiently(send, READ_WINDOW, None)
 
-    def get_text(self, url: str, *, limit: int = HANDLE_LIMIT) -> str:
+    def get_text(self, url: str, *, limit: int = limits.HANDLE) -> str:
         """A plain text of ASCII."""
         try:
             return self._plain(url, limit).decode("ascii")
@@ -235,6 +248,10 @@ class Client:
                 return answer.read(limit)
 
         return self._patiently(send, LOOKUP_WINDOW, None)
+
+    def _note(self, answer: Answer, nsid: str, account: str = "") -> None:
+        if self.allowances is not None:
+            self.allowances.heard(answer.origin, nsid, account, answer.headers)
 
     def _patience(self, window: float) -> Patience:
         return Patience(self._pause, self._notify, window, hurried=self._http.hurried)

@@ -56,13 +56,19 @@ class Service(Protocol):
         """Whether history is cut off in the local repository."""
         ...
 
+    def is_partial(self) -> bool:
+        """Whether that is so, or content is missing there until it is needed."""
+        ...
+
     def resolve(self, sources: Sequence[str]) -> Mapping[str, str | None]:
         """The object id of each revision of the local repository; None for one it has not."""
         ...
 
     def push(self, updates: "Sequence[Update]", options: Options) -> "Sequence[Outcome]": ...
 
-    def empty_repository(self, head: str) -> AbstractContextManager[connect.UploadPack]: ...
+    def upload_pack(self, options: Options) -> AbstractContextManager[connect.Server]:
+        """What git is put through to, for as long as it asks."""
+        ...
 
     def warn(self, text: str) -> None:
         """One line for the person."""
@@ -76,6 +82,7 @@ class Conversation:
         self._service = service
         self._options = Options()
         self._warned: set[str] = set()
+        self._is_direct = False
 
     def run(self) -> None:
         """Until git has no more to ask; raises KnotlessError, and GitGone where it has left."""
@@ -96,7 +103,7 @@ class Conversation:
                         return
 
     def _option(self, name: str, value: str) -> None:
-        answer = set_option(self._options, name, value, is_shallow=self._service.is_shallow)
+        answer = set_option(self._options, name, value)
         self._options = answer.options
         self._warn(() if answer.warning is None else (answer.warning,))
         self._write(f"{answer.reply}\n".encode())
@@ -107,6 +114,7 @@ class Conversation:
         self._answer(listing.lines(snapshot, command, self._options))
 
     def _fetch(self, wants: Sequence[str]) -> None:
+        self._warn(fetch.not_honoured(self._options, is_shallow=self._service.is_shallow))
         fetched = self._service.fetch(wants, self._options)
         self._warn(fetched.left_out)
         self._answer(fetch.lines(fetched.keeps, connected=fetched.connected, options=self._options))
@@ -119,17 +127,22 @@ class Conversation:
 
     def _connect(self, service: str) -> bool:
         """Whether git was put through; then it has nothing more to ask here."""
-        if service != connect.SERVICE:
+        if service != connect.SERVICE or not self._is_served():
             self._write(b"fallback\n")
             return False
-        snapshot = self._snapshot(for_push=False)
-        if not connect.is_served(snapshot):
-            self._write(b"fallback\n")
-            return False
-        with self._service.empty_repository(snapshot.repo.head) as server:
+        with self._service.upload_pack(self._options) as server:
             for said in connect.converse(self._stdin, server):
                 self._write(said)
         return True
+
+    def _is_served(self) -> bool:
+        """git that was sent away asks again before it fetches, and is told the same."""
+        self._is_direct = self._is_direct or not (
+            connect.is_asked(self._options)
+            or self._service.is_partial()
+            or connect.is_empty(self._snapshot(for_push=False))
+        )
+        return not self._is_direct
 
     def _snapshot(self, *, for_push: bool) -> Snapshot:
         with looking(self._options):

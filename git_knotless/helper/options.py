@@ -1,12 +1,14 @@
 """`option NAME VALUE`: what git wants of the commands that follow.
 
 `unsupported` is no harmless answer: it ends a push that asks for `atomic`, `dry-run`,
-`push-option` or `pushcert`, and turns a lease into a plain forced push. It is the only safe one
-for `filter`, since git takes `ok` as a promise to hand out what is missing later.
+`push-option` or `pushcert`, and turns a lease into a plain forced push.
+
+What cuts a fetch short is no matter of ours, but of the `git upload-pack` that git is put through
+to (connect.py): it is noted here that git asked for it.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,16 +24,22 @@ _LEASE = re.compile(r"(.+):([0-9a-f]{40}|[0-9a-f]{64})")
 
 _UNSHALLOW = str(0x7FFFFFFF)  # the depth that `git fetch --unshallow` asks for
 
-# git does not say what comes of it when these are not supported.
-_DEPTHS = {"depth": "--depth", "deepen-since": "--shallow-since", "deepen-not": "--shallow-exclude"}
-_EVERYTHING = "is not honoured yet: everything is fetched"
-_AS_SHALLOW = "is not honoured yet: history stays cut off where it is (git fetch --unshallow)"
+# By git's names for them, what the person may have typed.
+_CUTS = {
+    "depth": "--depth",
+    "deepen-since": "--shallow-since",
+    "deepen-not": "--shallow-exclude",
+    "filter": "--filter",
+}
 _NOBODY_ASKS = "push options are ignored: no server stands between this push and the account"
 
 
 @value
 class Options:
-    """`leases` has the object id that a ref must still have, or None where it must not exist."""
+    """`leases` has the object id that a ref must still have, or None where it must not exist.
+
+    `cuts` are the options by which less than everything is asked for.
+    """
 
     verbosity: int = 1
     progress: bool = False
@@ -43,6 +51,7 @@ class Options:
     force: bool = False
     object_format: bool = False
     unshallow: bool = False
+    cuts: tuple[str, ...] = ()
     leases: Mapping[str, str | None] = MappingProxyType({})
     push_options: tuple[str, ...] = ()
 
@@ -60,10 +69,7 @@ class Answer:
     warning: str | None = None
 
 
-def set_option(
-    options: Options, name: str, value: str, *, is_shallow: Callable[[], bool]
-) -> Answer:
-    """`is_shallow`: whether the repository that git is in has its history cut off."""
+def set_option(options: Options, name: str, value: str) -> Answer:
     if name in _FLAGS:
         return _set_flag(options, name, value)
     match name:
@@ -81,12 +87,13 @@ def set_option(
             return _set_object_format(options, value)
         case "depth" if value in ("0", _UNSHALLOW):
             # The first is what git says before it comes back for tags.
-            return Answer(replace(options, unshallow=value == _UNSHALLOW), "ok")
-        case "depth" | "deepen-since" | "deepen-not":
-            comes = _AS_SHALLOW if is_shallow() else _EVERYTHING
-            return Answer(options, "unsupported", f"{_DEPTHS[name]} {comes}")
-        case "filter":
-            return Answer(options, "unsupported", f"--filter {_EVERYTHING}")
+            cuts = tuple(cut for cut in options.cuts if cut != _CUTS[name])
+            return Answer(replace(options, unshallow=value == _UNSHALLOW, cuts=cuts), "ok")
+        case "depth" | "deepen-since" | "deepen-not" | "filter":
+            cuts = (*options.cuts, _CUTS[name])
+            return Answer(replace(options, cuts=tuple(dict.fromkeys(cuts))), "ok")
+        case "deepen-relative" | "from-promisor":
+            return Answer(options, "ok")
     return Answer(options, "unsupported")
 
 

@@ -1,7 +1,7 @@
 """What the helper does, on the account that the address names and the repository git is in."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,13 @@ from git_knotless.atproto.syntax import Did
 from git_knotless.context import Context
 from git_knotless.errors import KnotlessError
 from git_knotless.helper.ahead import prepare_push
-from git_knotless.helper.connect import EmptyRepository, empty_repository
+from git_knotless.helper.connect import is_partial
 from git_knotless.helper.hangup import ended_with_git
 from git_knotless.helper.options import Options
 from git_knotless.helper.stderr import note, progress, say, warn
 from git_knotless.helper.watch import Watch
 from git_knotless.storage.fields import is_oid
-from git_knotless.storage.git import Git
+from git_knotless.storage.git import Git, GitError
 from git_knotless.storage.pin import Pin
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
@@ -26,6 +26,7 @@ from git_knotless.value import value
 
 if TYPE_CHECKING:  # a listing is all that most fetches ask for: it waits for nothing else
     from git_knotless.helper.claim import FirstClaim
+    from git_knotless.helper.connect import Server
     from git_knotless.storage.packs_in import Taken
     from git_knotless.storage.updates import Outcome, Update
 
@@ -66,6 +67,7 @@ class Remote:
         self._told = False
         self._keeps: list[Path] = []
         self._claim: FirstClaim | None = None
+        self._pushed: tuple[Reading, Options] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +84,13 @@ class Remote:
         if self._claim is not None:
             self._claim.landed &= error is None
             self._claim.end()
+        if self._pushed is not None and error is None:
+            from git_knotless.helper.autofold import AutoFold
+
+            reading, options = self._pushed
+            key = reading.snapshot.repo.key
+            folding = AutoFold(self.context, self.git, self.name, self.url, key)
+            folding.begin(reading.repository, options, self.env)
 
     def snapshot(self, *, for_push: bool) -> Snapshot:
         return self._read(for_push=for_push).snapshot
@@ -106,7 +115,15 @@ class Remote:
             snapshot = self._watch.listed(repository, snapshot)
         reading = Reading(repository, snapshot, for_push)
         self._tell_where(reading)
+        self._lead_lfs()
         return reading
+
+    def _lead_lfs(self) -> None:
+        """Before git checks out what it fetches, or its hook pushes what is pushed."""
+        if b"\0lfs.customtransfer.knotless.path\n" in self.git.config:  # most have no LFS
+            from git_knotless.storage.lfs_config import lead
+
+            lead(self.git, self.name)
 
     def _tell_where(self, reading: Reading) -> None:
         """Once a run: that it is not where it was asked for, and that it may not stay there."""
@@ -143,6 +160,7 @@ class Remote:
                 progress=progress(options),
                 clone=options.cloning,
                 unshallow=options.unshallow,
+                source=str(reading.repository.url),
             )
             self._keeps += taken.keeps
         return taken
@@ -158,6 +176,9 @@ class Remote:
 
     def is_shallow(self) -> bool:
         return self.git.is_shallow()
+
+    def is_partial(self) -> bool:
+        return is_partial(self.git)
 
     def resolve(self, sources: Sequence[str]) -> Mapping[str, str | None]:
         """In one process with what a push will ask of the remote's own objects."""
@@ -179,11 +200,12 @@ class Remote:
                 atomic=options.atomic,
                 dry_run=options.dry_run,
                 progress=progress(options),
-                notify=note,
+                notify=note if options.verbosity > 0 else _say_nothing,
                 sending=partial(self._begin_claim, reading.repository.store.did),
             )
         if not options.dry_run:
             self._watch.pushed(reading.repository, reading.snapshot, updates, outcomes)
+            self._pushed = reading, options
         if self._claim is not None:
             self._claim.landed |= any(outcome.error is None for outcome in outcomes)
         return outcomes
@@ -204,11 +226,32 @@ class Remote:
             minutes = round(abs(offset) / 60)
             self.warn(f"this machine's clock and the host's are {minutes} minutes apart")
 
-    def empty_repository(self, head: str) -> AbstractContextManager[EmptyRepository]:
-        return empty_repository(head, self.env)
+    def upload_pack(self, options: Options) -> "AbstractContextManager[Server]":
+        from git_knotless.helper.mirrored import Mirrored
+        from git_knotless.storage.mirrors import Mirrors
+
+        settings = self.context.settings
+        mirrors = Mirrors(settings.cache_dir / "mirrors", settings.cache_size, self.env)
+        read = partial(self._read, for_push=False)
+        return Mirrored(mirrors, options, self.env, read, self._place_before())
+
+    def _place_before(self) -> tuple[Did, str] | None:
+        """Where the repository was, for git that fetches what it misses of a partial clone.
+
+        It is told by a setting that git makes for itself then (promisor-remote.c): it negotiates
+        nothing, and names the objects. Whatever else is set so is served as well.
+        """
+        negotiates = self.git.settings(r"fetch\.negotiationalgorithm\n", scopes=("command",))
+        if negotiates[-1:] != [("fetch.negotiationalgorithm", "noop")]:
+            return None
+        return Pin(self.git, self.name, self.url, note).place
 
     def warn(self, text: str) -> None:
         warn(text)
+
+
+def _say_nothing(_: str) -> None:
+    pass
 
 
 def _creation(repository: Repository, pin: Pin) -> str:
@@ -231,13 +274,22 @@ def revisions(git: Git, names: Sequence[str], also: Sequence[str] = ()) -> dict[
 
     The types of these, and of the object ids in `also`, are known to `git` from then on.
     """
-    asked = [*names, *also]
-    lines = b"".join(os.fsencode(name) + b"\n" for name in asked)
-    check = "--batch-check=%(objectname) %(objecttype)"
-    answers = git.run("cat-file", check, input=lines).decode(errors="replace").splitlines()
+    try:
+        answers = _described(git, [*names, *also])
+    except GitError:  # of a partial clone, where git would have all of them
+        if not git.is_partial:
+            raise
+        git.types(also)
+        answers = _described(git.fetching(), names)
     # The line of one that is not here, or that says too little, is its name and that.
     words = (answer.rpartition(" ") for answer in answers)
     found = [(oid, kind) if is_oid(oid) and kind in _KINDS else None for oid, _, kind in words]
     git.learn_types(dict(filter(None, found)))
     oids = [None if each is None else each[0] for each in found]
     return dict(zip(names, oids[: len(names)], strict=True))
+
+
+def _described(git: Git, names: Iterable[str]) -> list[str]:
+    lines = b"".join(os.fsencode(name) + b"\n" for name in names)
+    check = "--batch-check=%(objectname) %(objecttype)"
+    return git.run("cat-file", check, input=lines).decode(errors="replace").splitlines()

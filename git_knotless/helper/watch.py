@@ -38,8 +38,16 @@ class Watch:
                 f"{repository.url} has lost what was pushed to it: {named}",
                 hint=self._way_out(seen, repository, lost[:_MOST_NAMED]),
             )
+        self._check_news(seen, repository, snapshot)
         seen.listed(snapshot.refs)
         return snapshot
+
+    def _check_news(self, seen: Seen, repository: Repository, snapshot: Snapshot) -> None:
+        """Of what is here already git fetches nothing, and takes it for a branch's as it is."""
+        if news := seen.news(snapshot.live):
+            from git_knotless.storage.pointed import check_branches
+
+            check_branches(self._git, news, str(repository.url))
 
     def pushed(
         self,

@@ -14,7 +14,9 @@ from typer.main import get_command
 from git_knotless.porcelain import (
     account,
     accounts,
+    compact,
     emails,
+    lfs,
     names,
     profile,
     repo,
@@ -28,6 +30,7 @@ from git_knotless.porcelain.doctor import doctor
 from git_knotless.porcelain.fork import fork
 from git_knotless.porcelain.login import login
 from git_knotless.porcelain.typed import PROGRAM, remember
+from git_knotless.porcelain.verify import verify
 
 _NO_COMMAND = 2  # as wrong usage is
 
@@ -89,6 +92,7 @@ account_app = _group("The accounts that are logged in, and yours as others see i
 email_app = _group("The addresses that git authors your commits as.")
 profile_app = _group("What your page shows of you.")
 auth_app = _group("Log in and out.")
+lfs_app = _group("Keep what is large in the account too, with git-lfs.")
 sandbox_app = _group("Try everything on this machine, without an account.")
 
 
@@ -133,6 +137,9 @@ _add(repo_app, names.rename, "rename")
 _add(repo_app, names.redirects, "redirects")
 _add(repo_app, transfer.transfer, "transfer")
 _add(repo_app, transfer.accept, "accept")
+_add(repo_app, compact.size, "size")
+_add(repo_app, compact.compact, "compact")
+_add(repo_app, verify, "verify")
 _add(repo_app, repo.delete, "delete")
 _add(repo_app, create, "create", hidden=True)
 _add(repo_app, fork, "fork", hidden=True)
@@ -144,6 +151,8 @@ _add(email_app, emails.remove, "remove", "rm")
 _add(email_app, emails.list_, "list", "ls")
 _add(profile_app, profile.show, "show", "view")
 _add(profile_app, profile.set_, "set", "edit")
+_add(lfs_app, lfs.install, "install")
+_add(lfs_app, lfs.uninstall, "uninstall")
 _add(auth_app, login, "login")
 _add(auth_app, account.logout, "logout")
 _add(auth_app, account.whoami, "status")
@@ -158,6 +167,7 @@ _add(sandbox_app, sandbox.reset, "reset")
 @account_app.callback()
 @email_app.callback()
 @profile_app.callback()
+@lfs_app.callback()
 @auth_app.callback()
 @sandbox_app.callback()
 def _help_when_bare(context: typer.Context) -> None:
@@ -183,5 +193,6 @@ app.add_typer(repo_app, name="repo")
 account_app.add_typer(email_app, name="email")
 account_app.add_typer(profile_app, name="profile")
 app.add_typer(account_app, name="account")
+app.add_typer(lfs_app, name="lfs")
 app.add_typer(sandbox_app, name="sandbox")
 app.add_typer(auth_app, name="auth", hidden=True)

@@ -7,7 +7,7 @@ from typing import Any
 from git_knotless.atproto.blocks import Missing
 from git_knotless.atproto.car import write_car
 from git_knotless.atproto.commit import write_proof
-from git_knotless.atproto.dag_cbor import cid_text, encode
+from git_knotless.atproto.dag_cbor import cid_text
 from git_knotless.atproto.syntax import Nsid, Rkey
 from git_knotless.sandbox.accounts import status, visible
 from git_knotless.sandbox.call import (
@@ -64,9 +64,8 @@ def get_blocks(call: Call) -> Answer:
     missing = [cid_text(each) for each, block in found.items() if block is None]
     if missing:
         raise invalid(f"Could not find cids: {','.join(missing)}")
-    header = encode({"roots": [], "version": 1})
-    _, *sections = write_car(b"", [(each, block) for each, block in found.items() if block])
-    return Answer(b"".join([bytes([len(header)]), header, *sections]), _CAR)
+    blocks = ((each, block) for each, block in found.items() if block)
+    return Answer(b"".join(write_car(None, blocks)), _CAR)
 
 
 def get_latest_commit(call: Call) -> Answer:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from git_knotless.atproto.syntax import InvalidSyntax, format_time, parse_time
 from git_knotless.storage.claims import ClaimRecord, EpochRecord
+from git_knotless.storage.economy import cost
 from git_knotless.storage.outcome import Batch
 from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.records import CLAIM, PACK, REF, REPO, RefRecord, RepoRecord
@@ -95,9 +96,11 @@ class Load:
 
 @value
 class PushBatch:
-    """A batch, the moves that land with it, and whether it brings the pack."""
+    """A batch, the moves that land with it, and whether it brings the pack. `fixed` are those of
+    its writes that go with any move."""
 
     batch: Batch
+    fixed: Sequence[Write]
     moves: Sequence[Move]
     pack: PackRecord | None
 
@@ -113,21 +116,39 @@ class Planner:
             changed = repo.next_epoch(stamp.nonce, stamp.at)
             self._repo = changed.changed(defaultBranch=default_branch)
 
-    def plan(self, moves: Sequence[Move], pack: PackRecord | None) -> list[PushBatch]:
+    def plan(
+        self, moves: Sequence[Move], pack: PackRecord | None, *, room: int = 0
+    ) -> list[PushBatch]:
         """Deletions first: a name may be free only once another is gone. Then the default branch:
-        the record that names it goes with the first batch.
+        the record that names it goes with the first batch. What is our own goes last of all.
+        There is `room` in each for so many writes that are small.
         """
-        head = self._repo.head
-        ordered = sorted(moves, key=lambda move: (move.new is not None, move.name != head))
+        ordered = sorted(moves, key=self._place)
         pack = None if pack is None else replace(pack, epoch=self._repo.epoch)
         fixed = self._first(pack)
         batches: list[PushBatch] = []
         while ordered:
-            count = self._fitting(fixed, ordered)
+            count = self._fitting(fixed, ordered, room)
             batches.append(self._batch(fixed, ordered[:count], pack))
             ordered = ordered[count:]
             fixed, pack = [hold_epoch(self._repo)], None
         return batches
+
+    def cut(self, batch: PushBatch, points: int) -> list[PushBatch]:
+        """`batch` in two, where the host allows no more than `points` and some of it fits in them.
+
+        It would be refused whole, and take them all the same.
+        """
+        if cost(batch.batch.writes) <= points:
+            return [batch]
+        for count in range(len(batch.moves) - 1, 0, -1):
+            first = self._batch(batch.fixed, batch.moves[:count], batch.pack)
+            if cost(first.batch.writes) <= points:
+                return [first, self._batch([hold_epoch(self._repo)], batch.moves[count:], None)]
+        return [batch]
+
+    def _place(self, move: Move) -> tuple[bool, bool, bool]:
+        return (move.is_own, move.new is not None, move.name != self._repo.head)
 
     def _first(self, pack: PackRecord | None) -> list[Write]:
         same = self._repo is self._read
@@ -136,9 +157,9 @@ class Planner:
             writes.append(Write("create", PACK, pack.rkey, pack.to_json()))
         return writes
 
-    def _fitting(self, fixed: Sequence[Write], moves: Sequence[Move]) -> int:
+    def _fitting(self, fixed: Sequence[Write], moves: Sequence[Move], room: int) -> int:
         """How many of `moves` go with `fixed`; a claim is kept free for a receipt."""
-        load = Load(fixed, spare=1)
+        load = Load(fixed, spare=1 + room)
         for count, move in enumerate(moves):
             if not load.takes(self._writes_of(move)):
                 return count
@@ -153,13 +174,18 @@ class Planner:
             claims = [self._claim(moves[0])]
             writes = claims + writes
         batch = Batch([*fixed, *writes], claims[0].rkey, self._stamp.nonce)
-        return PushBatch(batch, moves, pack)
+        return PushBatch(batch, fixed, moves, pack)
 
     def _writes_of(self, move: Move) -> list[Write]:
-        """A ref's first record is its own compare-and-swap; later ones are claimed."""
+        """A ref's first record is its own compare-and-swap; later ones are claimed.
+
+        One of our own goes with its record: no other will ever have its name.
+        """
         ref = RefRecord(self._repo.key, move.name, move.new, move.generation + 1, self._stamp.at)
         if move.ref is None:
             return [Write("create", REF, ref.rkey, ref.to_json())]
+        if move.new is None and move.is_own:
+            return [self._claim(move), Write("delete", REF, ref.rkey)]
         return [self._claim(move), Write("update", REF, ref.rkey, ref.to_json())]
 
     def _claim(self, move: Move) -> Write:

@@ -3,8 +3,10 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import IO, Self
 
@@ -30,12 +32,16 @@ class GitError(KnotlessError):
     """A git command failed; the message ends in git's own last word."""
 
 
+class TooMuchWork(GitError):
+    """It has used up the processor's time that it was given."""
+
+
 class NoSpace(KnotlessError):
     """Something could not be written, whatever it was."""
 
 
-def command(args: Sequence[str]) -> list[str]:
-    return ["git", *_SETTINGS, *args]
+def command(args: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
+    return ["git", *_SETTINGS, *(word for each in settings for word in ("-c", each)), *args]
 
 
 def failure(args: Sequence[str], status: int, said: Sequence[str]) -> KnotlessError:
@@ -43,6 +49,8 @@ def failure(args: Sequence[str], status: int, said: Sequence[str]) -> KnotlessEr
     name = f"git {args[0]}"
     if status == -signal.SIGXFSZ:
         return NoSpace(f"no space left: {name} was stopped by the limit on a file's size")
+    if status == -signal.SIGXCPU:
+        return TooMuchWork(f"{name} takes too long")
     if any(words in line for line in said for words in _NO_SPACE):
         return NoSpace(f"no space left: {name} could not write")
     if status < 0:
@@ -75,15 +83,20 @@ class Child:
         *,
         progress: Progress | None = None,
         fds: Sequence[int] = (),
+        source: "Child | None" = None,
+        settings: Sequence[str] = (),
+        seconds: int | None = None,
     ) -> None:
+        """What `source` prints is its input, where one is given. `settings` are of git config;
+        `seconds` are of the processor's time, where the system can bound it."""
         self._args = args
         self._progress = progress if progress is not None and progress.enabled else None
         self._said: list[str] = []
         try:
-            self._process = subprocess.Popen(
-                command(args),
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
+                command(args, settings),
                 env=env,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE if source is None else _pipe(source._process.stdout),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=fds,
@@ -91,6 +104,8 @@ class Child:
             )
         except OSError as error:
             raise GitError(f"git cannot be run: {error.strerror}") from error
+        if seconds is not None:
+            _bound(self._process.pid, seconds)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -107,8 +122,10 @@ class Child:
         return os.read(_pipe(self._process.stdout).fileno(), most)
 
     def end_input(self) -> None:
+        if self._process.stdin is None:
+            return
         try:
-            _pipe(self._process.stdin).close()
+            self._process.stdin.close()
         except BrokenPipeError:
             return  # finish() says why it went
 
@@ -161,6 +178,16 @@ class Child:
             self._progress.relay(line if line.endswith(b"\r") else line + b"\n")
         elif not line.endswith(b"\r"):
             self._said = [*self._said, *readable(line)][-_LINES_KEPT:]
+
+
+def _bound(pid: int, seconds: int) -> None:
+    """Linux can do that to a process that runs; without a core dump at its end."""
+    import resource  # of the few who take a pack
+
+    if sys.platform == "linux":
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds + 1))
+            resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

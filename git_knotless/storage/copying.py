@@ -1,8 +1,8 @@
-"""Copying packs and refs from one account into another, until a reading brings nothing new.
+"""Copying packs, LFS objects and refs into another account, until a reading brings nothing new.
 
-Packs come before the refs that need them: of each reading the refs are read first. A pack's
-record is written right after its blobs, and what is there already, with the same size and
-checksum, is left: a copy that was cut goes on where it was.
+Packs and objects come before the refs that need them: of each reading the refs are read first.
+A pack's record is written right after its blobs, and what is there already, with the same size
+and checksum, is left: a copy that was cut goes on where it was.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ from git_knotless.storage.batches import Load
 from git_knotless.storage.carrying import carry
 from git_knotless.storage.fields import BadRecord
 from git_knotless.storage.holds import Hold
-from git_knotless.storage.packrecord import PackRecord
+from git_knotless.storage.lfs_copy import LfsCopy
+from git_knotless.storage.packrecord import MOST_HINTS, PackRecord
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.records import PACK, REF, RefRecord, RepoRecord, prefix_of
 from git_knotless.storage.repositories import AnotherRepository, Repository
-from git_knotless.storage.snapshot import UnreadableRepository, read_refs
+from git_knotless.storage.snapshot import UnreadableRepository
 from git_knotless.storage.store import Action, Record, RecordStore, Write
 from git_knotless.storage.uploads import BlobsLost
 from git_knotless.value import replace
 
 _READINGS = 10  # of a repository that is pushed to while it is copied
 _MOST_LOSSES = 3  # of blobs that the host had taken
-_MOST_HINTS = 64  # tips, or bases, named in a pack's record
 _OF_THE_HOLD = 2  # writes of each batch: its claim goes, and the next comes
 
 
@@ -64,24 +64,27 @@ class Copy:
         self._packs = _packs_there(hold.store, hold.key)
         self._refs = {record.rkey: record.value for record in _records(hold.store, REF, hold.key)}
         self._losses = 0
+        self._objects = LfsCopy(source.store, self._key, hold, directory, progress)
 
     def catch_up(self, check: Callable[[RepoRecord], None]) -> RepoRecord:
         """Until a reading brings nothing new; the record as that reading found it.
 
         `check` is asked of the record at each reading, and raises where it is of no use to go on.
         """
-        gone: PackRecord | None = None
+        gone = ""
         for _ in range(_READINGS):
             repo = self.read()
             check(repo)
             refs = self._wanted()
-            came, gone = self._bring_packs()
-            if gone is None and not self._bring_refs(refs) and not came:
+            came, pack = self._bring_packs()
+            brought, lfs = self._objects.bring()
+            gone = f"pack {pack.rkey}" if pack else f"LFS object {lfs.oid}" if lfs else ""
+            if not gone and not self._bring_refs(refs) and not (came or brought):
                 return repo
-        if gone is not None:
+        if gone:
             raise BlobsMissing(
                 f"{self._source.url} is still being moved to its host, it seems: "
-                f"pack {gone.rkey}: a blob of it is not there yet"
+                f"{gone}: a blob of it is not there yet"
             )
         raise KeepsChanging(f"others keep pushing to {self._source.url}: try again")
 
@@ -100,7 +103,7 @@ class Copy:
     # --- refs
 
     def _wanted(self) -> dict[Rkey, dict[str, Any]]:
-        refs = read_refs(self._source.store, self._key, self._source.url)
+        refs = self._source.snapshot().refs
         copied = filter(None, map(self._as_copied, refs.values()))
         return {ref.rkey: ref.to_json() for ref in copied}
 
@@ -203,7 +206,7 @@ def _packs_there(store: RecordStore, key: str) -> dict[Rkey, tuple[object, objec
 
 
 def _few(oids: tuple[str, ...]) -> tuple[str, ...]:
-    return oids if len(oids) <= _MOST_HINTS else ()
+    return oids if len(oids) <= MOST_HINTS else ()
 
 
 def _load() -> Load:

@@ -1,10 +1,14 @@
 """`fetch.fsckObjects`, `transfer.fsckObjects` and `fetch.fsck.*`, as `git fetch` honours them."""
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+from git_knotless.storage.child import command, readable
 from git_knotless.storage.git import Git
 
+_SAYS_MISSING = 2  # in the status of `git fsck`
 _SKIP_LIST = "fetch.fsck.skiplist"
 
 
@@ -32,6 +36,40 @@ def examine(git: Git, packs: Path, strict: str) -> None:
         scratch = packs / "fsck.idx"
         git.run("index-pack", strict, "--no-rev-index", "-o", str(scratch), str(pack))
         scratch.unlink()
+
+
+def faults(git: Git) -> Iterator[tuple[str, str]]:
+    """Which objects of a repository are not as they should be, and why, as git has it.
+
+    What is missing is not told of: objects that no ref reaches may name any.
+    """
+    args = ("fsck", "--full", "--strict", "--no-dangling", "--no-reflogs", "--no-progress")
+    told = False
+    with subprocess.Popen(
+        command(args),
+        env=git.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                for found in _fault(" ".join(readable(line))):
+                    yield found
+                    told = True
+            status = process.wait()
+        finally:
+            process.kill()
+    if status & ~_SAYS_MISSING and not told:
+        yield "git fsck", f"it ended with status {status}"
+
+
+def _fault(line: str) -> Iterator[tuple[str, str]]:
+    if line.startswith("error in "):
+        what, _, why = line.removeprefix("error in ").partition(": ")
+        yield what, why
+    elif line.startswith(("error: ", "fatal: ")):
+        yield "git fsck", line.partition(": ")[2]
 
 
 def _is_true(value: str) -> bool:

@@ -25,8 +25,11 @@ _HERMETIC = {
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_GRAFT_FILE": "/dev/null/none",
     "GIT_TERMINAL_PROMPT": "0",
+    # Of a partial clone: to ask whether an object is here is not to send for it.
+    "GIT_NO_LAZY_FETCH": "1",
     "LC_ALL": "C",
 }
+_FALSE = ("false", "no", "off", "0", "")
 
 
 class Git:
@@ -59,8 +62,23 @@ class Git:
         """A command that answers by its status, 0 or 1."""
         return self._answer(args) is not None
 
-    def popen(self, *args: str, progress: Progress | None = None) -> Child:
-        return Child(args, self.env, progress=progress, fds=self._fds)
+    def popen(
+        self,
+        *args: str,
+        progress: Progress | None = None,
+        source: Child | None = None,
+        settings: Sequence[str] = (),
+        seconds: int | None = None,
+    ) -> Child:
+        return Child(
+            args,
+            self.env,
+            progress=progress,
+            fds=self._fds,
+            source=source,
+            settings=settings,
+            seconds=seconds,
+        )
 
     @cached_property
     def common_dir(self) -> Path:
@@ -107,6 +125,18 @@ class Git:
         """Where the commits are named whose parents are not here; absolute."""
         return _path(self.run("rev-parse", "--git-path", "shallow"))
 
+    @cached_property
+    def is_partial(self) -> bool:
+        """Whether objects may be missing here that a remote has promised."""
+        names = r"(?i)(remote\..*\.promisor|extensions\.partialclone)(\n|$)"
+        return any(text.lower() not in _FALSE for _, text in self.settings(names))
+
+    def fetching(self) -> "Git":
+        """The same repository, which sends for what is missing of a partial clone."""
+        git = self.within({})
+        git.env["GIT_NO_LAZY_FETCH"] = "0"
+        return git
+
     def unshallowed(self) -> "Git":
         """The same repository as if nothing were cut off its history."""
         return self.within({"GIT_SHALLOW_FILE": ""})
@@ -127,11 +157,25 @@ class Git:
         wanted = list(oids)
         asked = [oid for oid in wanted if oid not in self._types]
         if asked:
-            check = "--batch-check=%(objecttype)"
-            answer = self.run("cat-file", check, input=_lines(asked)).decode().splitlines()
-            pairs = zip(asked, answer, strict=True)
+            answer = self._answered(("cat-file", "--batch-check=%(objecttype)"), _lines(asked))
+            pairs = zip(asked, answer.decode().splitlines(), strict=True)
             self.learn_types({oid: kind for oid, kind in pairs if not kind.endswith(" missing")})
         return {oid: self._types.get(oid) for oid in wanted}
+
+    def _answered(self, args: Sequence[str], asked: bytes) -> bytes:
+        """For git what is missing and was promised is an error, unless there is no promise."""
+        try:
+            return self.run(*args, input=asked)
+        except GitError:
+            if not self.is_partial:
+                raise
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="knotless-") as name:
+            Path(name, "refs").mkdir()
+            Path(name, "HEAD").write_text("ref: refs/heads/none\n")
+            there = {"GIT_DIR": name, "GIT_OBJECT_DIRECTORY": str(self.objects_dir)}
+            return self.within(there, fds=self._fds).run(*args, input=asked)
 
     def learn_types(self, types: Mapping[str, str]) -> None:
         """Of objects that are here: they are not asked about again. Others may yet come."""
@@ -159,9 +203,16 @@ class Git:
         `trusting`: that the same is true of the refs.
         """
         known = ("--not", "--all", "--alternate-refs") if trusting else ()
+        asked = _lines([*tips, *(f"^{oid}" for oid in whole)])
+        args = ("--quiet", "--objects", "--stdin", *known)
+        broken = self._broken(args, asked)
+        if broken is not None and self.is_partial:
+            broken = self._broken(("--exclude-promisor-objects", *args), asked)
+        return broken
+
+    def _broken(self, args: Sequence[str], asked: bytes) -> str | None:
         try:
-            asked = _lines([*tips, *(f"^{oid}" for oid in whole)])
-            self.run("rev-list", "--quiet", "--objects", "--stdin", *known, input=asked)
+            self.run("rev-list", *args, input=asked)
         except GitError as error:
             return error.message
         return None

@@ -8,9 +8,10 @@ from itertools import islice, pairwise
 from statistics import median
 from typing import Any
 
+from git_knotless import limits
 from git_knotless.atproto import repo
 from git_knotless.atproto.auth import Auth
-from git_knotless.atproto.commit import PROOF_LIMIT, Proof, verify_proof
+from git_knotless.atproto.commit import Proof, verify_proof
 from git_knotless.atproto.errors import (
     AtprotoError,
     BadAnswer,
@@ -252,7 +253,7 @@ def prove(client: Client, resolver: Resolver, host: str, sample: Sample) -> Verd
 def read_proof(client: Client, host: str, sample: Sample, rkey: Rkey, key: PublicKey) -> Proof:
     """Raises BadData for one that does not hold."""
     params = {"did": sample.did, "collection": sample.collection, "rkey": rkey}
-    car = client.get_file(host, "com.atproto.sync.getRecord", params, limit=PROOF_LIMIT)
+    car = client.get_file(host, "com.atproto.sync.getRecord", params, limit=limits.PROOF)
     return verify_proof(car, did=sample.did, key=key, collection=sample.collection, rkey=rkey)
 
 

@@ -10,6 +10,7 @@ key beyond the prefix, never because a page was short.
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
+from git_knotless import limits
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.store import Record
 from git_knotless.value import value
@@ -18,12 +19,14 @@ from git_knotless.value import value
 _LAST = "~"
 # A host that listed this many keys in descending order, and no other, lists in that order.
 _ORDER_PROVEN = 50
-# 200,000 records of one kind in an account: no repository we read is near that.
-_MOST_PAGES = 2_000
 
 
 class UnreadableListing(KnotlessError):
     """A host whose pages never end."""
+
+
+class WrittenToMeanwhile(KnotlessError):
+    """Pages of which it is not known whether they hold every record."""
 
 
 @value
@@ -36,6 +39,25 @@ class Page:
 ReadPage = Callable[[str | None, bool], Page]
 
 
+class _Descending:
+    """Whether keys descend, for as long as they go on."""
+
+    def __init__(self) -> None:
+        self._keys = 0
+        self._last = ""
+        self._so_far = True
+
+    def go_on(self, keys: Sequence[str]) -> None:
+        if keys:
+            before = [self._last] if self._keys else []
+            self._so_far &= all(a > b for a, b in pairwise([*before, *keys]))
+            self._keys += len(keys)
+            self._last = keys[-1]
+
+    def has_passed(self, prefix: str) -> bool:
+        return self._so_far and self._keys >= _ORDER_PROVEN and self._last < prefix
+
+
 class _Listing:
     def __init__(self, read: ReadPage, prefix: str, host: str, *, ascending: bool) -> None:
         self.read = read
@@ -43,11 +65,12 @@ class _Listing:
         self.host = host
         self.ascending = ascending
         self.seen: set[str] = set()
+        self.sought = True  # as far as it has come
 
     def pages(self) -> Iterator[Sequence[Record]]:
         """Sought pages as long as the host seeks; then all that they did not hold."""
         cursor = self.prefix if self.ascending else self.prefix + _LAST
-        for _ in range(_MOST_PAGES):
+        for _ in range(limits.PAGES):
             page = self.read(cursor, self.ascending)
             if not self._goes_on(page, cursor) or (not page.records and not self.seen):
                 yield from self._all()
@@ -68,24 +91,20 @@ class _Listing:
 
         One that has shown that its keys descend need not be read beyond the prefix.
         """
+        self.sought = False
         cursor, cursors = None, set[str]()
-        keys: list[str] = []
-        while len(cursors) < _MOST_PAGES:
+        order = _Descending()
+        while len(cursors) < limits.PAGES:
             page = self.read(cursor, False)
-            keys.extend(record.rkey for record in page.records)
+            order.go_on([record.rkey for record in page.records])
             yield from self._ours(page)
-            if page.cursor is None or self._passed(keys):
+            if page.cursor is None or order.has_passed(self.prefix):
                 return
             if page.cursor in cursors:
                 break
             cursor = page.cursor
             cursors.add(cursor)
         raise UnreadableListing(f"{self.host}: the listing of its records does not end")
-
-    def _passed(self, keys: Sequence[str]) -> bool:
-        if len(keys) < _ORDER_PROVEN or keys[-1] >= self.prefix:
-            return False
-        return all(a > b for a, b in pairwise(keys))
 
     def _inside(self, key: str) -> bool:
         return key.startswith(self.prefix)
@@ -107,6 +126,22 @@ def under(
     whatever order it lists.
     """
     return _Listing(read, prefix, host, ascending=not newest_first).pages()
+
+
+def whole(
+    prefix: str, read: ReadPage, rev: Callable[[], str | None], *, host: str = ""
+) -> Iterator[Sequence[Record]]:
+    """As `under`, raising `WrittenToMeanwhile` at the end of what may have left a record out.
+
+    A seek goes by the keys themselves, which no write moves. The pages of a host that does not
+    seek are all there is only where nothing was written between them: `rev` is the account's
+    newest revision.
+    """
+    before = rev()
+    listing = _Listing(read, prefix, host, ascending=True)
+    yield from listing.pages()
+    if not listing.sought and (before is None or rev() != before):
+        raise WrittenToMeanwhile(f"{host}: the account was written to while it was listed")
 
 
 def everything(read: ReadPage, *, host: str = "") -> Iterator[Sequence[Record]]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from git_knotless import limits
 from git_knotless.atproto.errors import AtprotoError, DidNotFound, RepoNotFound, RepoTakendown
 from git_knotless.atproto.syntax import Did, Handle, Rkey
 from git_knotless.errors import KnotlessError
@@ -34,8 +35,6 @@ from git_knotless.storage.store import Record, RecordStore
 from git_knotless.storage.url import RepoUrl, without_git
 from git_knotless.value import value
 
-MOST_REDIRECTS = 4  # within an account: one is the rule, the others let a read race a rename
-MOST_MOVES = 4
 _READINGS = 2  # of a redirect: what is renamed to and fro in between is not there for the first
 # What of another account is looked through for a repository that may have come there.
 _MOST_PAGES = 100
@@ -87,7 +86,7 @@ def go_on(
     Without `accounts` none but its own is looked into, and all others are as if they were gone.
     """
     passed = [_Place(url.authority, store, repo or _by_redirect(store, url))]
-    for _ in range(MOST_MOVES + 1):
+    for _ in range(limits.MOVES + 1):
         try:
             onward = _moved_to(passed[-1], accounts)
         except OfferUnsure as error:
@@ -184,7 +183,7 @@ def _followed(store: RecordStore, redirect: RedirectRecord) -> _Held | None:
     """Where it leads within the account; itself, or the last of several, where that is out."""
     key = redirect.repo.key
     following: RedirectRecord | None = redirect
-    for _ in range(MOST_REDIRECTS):
+    for _ in range(limits.RENAMES):
         if following is None or following.repo.key != key:
             return None
         if following.repo.did != store.did:

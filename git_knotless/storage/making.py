@@ -18,6 +18,7 @@ from git_knotless.storage.copying import Copy
 from git_knotless.storage.creation import AlreadyExists
 from git_knotless.storage.editing import RacedTooOften
 from git_knotless.storage.holds import Hold, HoldRecord, Overtaken
+from git_knotless.storage.lfs_in import BadObject
 from git_knotless.storage.offers import NotOffered
 from git_knotless.storage.outcome import Batch, HostRefused, Sent, send
 from git_knotless.storage.packfile import BadPack
@@ -39,7 +40,7 @@ _READINGS = 8  # of names that others write to at the same time
 _OTHER_WRITES = 7
 # What another attempt meets again; whatever else ends one may be over by the next.
 _REFUSALS = (
-    *(NotOffered, AlreadyExists, TooManyRedirects, BadPack),
+    *(NotOffered, AlreadyExists, TooManyRedirects, BadPack, BadObject),
     *(NoSuchRepository, AnotherRepository, UnreadableRepository),
 )
 

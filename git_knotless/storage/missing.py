@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from git_knotless import limits
 from git_knotless.atproto.errors import StillMoving
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.brief import brief
@@ -13,10 +14,21 @@ BrokenLink = Callable[[Sequence[str]], str | None]
 class MissingObjects(KnotlessError):
     """What was asked for, or something that it reaches, is in no pack on the host."""
 
-    def __init__(self, what: Collection[str], *known: Collection[str]) -> None:
+    def __init__(self, what: Collection[str], *known: Collection[str], source: str = "") -> None:
         """`what` is missing, and what is `known` of the packs, of one kind each."""
         words = (word for kind in (what, *known) for word in brief(kind))
-        super().__init__(f"objects are missing on the host: {'; '.join(words)}")
+        said = f"objects are missing on the host: {'; '.join(words)}"
+        super().__init__(f"{source}: {said}" if source else said)
+
+
+class TooManyPacks(KnotlessError):
+    """More than a reader takes on."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(
+            f"{source} is in more than {limits.PACKS:,} packs, or in {limits.BLOBS:,} blobs",
+            hint="its owner can have it in few: git knotless repo compact",
+        )
 
 
 def still_moving(packs: Collection[str], *known: Collection[str]) -> StillMoving:

@@ -70,11 +70,16 @@ class OutcomeUnknown(KnotlessError):
 
 @value
 class Batch:
-    """Writes, and the claim among them whose nonce tells whether they landed."""
+    """Writes, and the record among them that tells whether they landed: a claim by its nonce.
+
+    Another kind of record by another `field`, if that is like no other writer's.
+    """
 
     writes: Sequence[Write]
     receipt: Rkey
     nonce: str
+    collection: str = CLAIM
+    field: str = "nonce"
 
 
 def send(store: RecordStore, batch: Batch, *, stale: Callable[[], bool]) -> Sent:
@@ -145,7 +150,7 @@ class _Sending:
         """None when the receipt is not there, as only the host can say."""
         for attempt in range(_LOOKS):
             try:
-                record = self.store.get(CLAIM, self.batch.receipt)
+                record = self.store.get(self.batch.collection, self.batch.receipt)
             except AtprotoError:
                 if attempt == _LOOKS - 1:
                     raise
@@ -153,7 +158,8 @@ class _Sending:
                 continue
             if record is None:
                 return None
-            return Sent.LANDED if record.value.get("nonce") == self.batch.nonce else Sent.LOST
+            ours = record.value.get(self.batch.field) == self.batch.nonce
+            return Sent.LANDED if ours else Sent.LOST
         raise AssertionError("the last look returns or raises")
 
     def _unknown(self) -> OutcomeUnknown:

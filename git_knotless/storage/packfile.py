@@ -27,8 +27,14 @@ def objects_in(head: bytes) -> int | None:
 class BadPack(KnotlessError):
     """What the host gave for a pack is not that pack, or no pack that git takes."""
 
-    def __init__(self, rkey: str, why: str) -> None:
-        super().__init__(f"pack {rkey}: {why}")
+    def __init__(self, rkey: str, why: str, source: str = "") -> None:
+        self.rkey = rkey
+        self.why = why
+        super().__init__(f"{source}: pack {rkey}: {why}" if source else f"pack {rkey}: {why}")
+
+    def said_by(self, source: str) -> "BadPack":
+        """The same, with who had it: an account, or the repository's address."""
+        return BadPack(self.rkey, self.why, source)
 
 
 def checked(pack: PackRecord, chunks: Iterable[bytes]) -> Iterator[bytes]:

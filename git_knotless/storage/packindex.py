@@ -12,6 +12,8 @@ _MAGIC = b"\xfftOc\0\0\0\2"
 _FANOUT = 256 * 4  # 256 counts come next: of the ids whose first byte is at most so much
 _NAMES = len(_MAGIC) + _FANOUT
 _OID = 20
+_CRC, _NEAR, _FAR = 4, 4, 8  # of each object, between and after the names
+_IS_FAR = 1 << 31
 
 
 def oids_in(index: Path) -> Iterator[bytes]:
@@ -52,3 +54,26 @@ def _whole(oid: bytes) -> bytes:
     if len(oid) != _OID:
         raise GitError("git index-pack made an index that is cut short")
     return oid
+
+
+def placed(index: Path) -> Iterator[tuple[int, bytes]]:
+    """Where in the pack each object lies, and its id, in the order of the pack."""
+    with index.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        count = _fanout(file)[-1]
+        offsets = _offsets(data, count)
+        for place in sorted(range(count), key=offsets.__getitem__):
+            yield offsets[place], _whole(data[_at(place) : _at(place + 1)])
+
+
+def _offsets(data: mmap, count: int) -> Sequence[int]:
+    """Those from 2 GiB on stand in a table of their own, behind the others'."""
+    begin = _at(count) + count * _CRC
+    far = begin + count * _NEAR
+    near = [int.from_bytes(data[at : at + _NEAR], "big") for at in range(begin, far, _NEAR)]
+    if len(near) != count:
+        raise GitError("git index-pack made an index that is cut short")
+    places = (far + (offset & ~_IS_FAR) * _FAR for offset in near)
+    return [
+        int.from_bytes(data[place : place + _FAR], "big") if offset & _IS_FAR else offset
+        for offset, place in zip(near, places, strict=True)
+    ]

@@ -5,6 +5,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any, Self
 
+from git_knotless import limits
 from git_knotless.atproto.syntax import Rkey, is_cid
 from git_knotless.storage.fields import BadRecord, an_object, integer, is_oid, is_sha1, items, text
 from git_knotless.storage.records import PACK, prefix_of
@@ -12,12 +13,8 @@ from git_knotless.storage.store import BlobRef, Record
 from git_knotless.value import value
 
 PACK_MIME = "application/x-git-pack"
-_LARGEST_PACK = 1 << 53  # the largest integer that every atproto host keeps
 _SMALLEST_PACK = 32  # a header of 12 bytes and a trailer of 20
-# The most blobs of a pack. An upload is cut at 32 KiB at the least, and then at most four single
-# bytes off a slice that a host takes for another kind of file; the last slice may be short.
-_FEW_BLOBS = 16
-_BYTES_A_BLOB = 4096
+MOST_HINTS = 64  # tips, or bases: of more bases none is named, and of tips the first
 
 
 @value
@@ -43,7 +40,7 @@ class PackRecord:
     def from_record(cls, record: Record) -> Self:
         where = f"pack {record.rkey}"
         fields = an_object(record.value, "a pack")
-        size = integer(fields, "size", least=_SMALLEST_PACK, most=_LARGEST_PACK)
+        size = integer(fields, "size", least=_SMALLEST_PACK, most=limits.PACK)
         checksum = text(fields, "checksum", limit=64)
         repo = text(fields, "repo", limit=13)
         if not is_sha1(checksum):
@@ -51,24 +48,28 @@ class PackRecord:
         if not record.rkey.startswith(prefix_of(repo)):
             raise BadRecord(f"{where}: its key is not of its repository")
         data = _bytes(fields, where)
-        blobs = tuple(_blob(blob, where) for blob in items(fields, "blobs"))
-        if len(blobs) > _FEW_BLOBS + size // _BYTES_A_BLOB:
+        blobs = tuple(blob_from(blob, where) for blob in items(fields, "blobs"))
+        if len(blobs) > limits.FEW_BLOBS + size // limits.BYTES_A_BLOB:
             raise BadRecord(f"{where}: {len(blobs)} blobs are too many for {size} bytes")
         held = len(data) if data is not None else sum(blob.size for blob in blobs)
         if held != size or (data is not None and blobs):
             raise BadRecord(f"{where}: it says {size} bytes and holds {held}")
+        objects = integer(fields, "objects", least=0, most=0xFFFFFFFF)
+        if objects * limits.BYTES_AN_OBJECT > size:
+            raise BadRecord(f"{where}: {objects} objects are too many for {size} bytes")
+        bases = items(fields, "bases")
         return cls(
             rkey=record.rkey,
             repo=repo,
             epoch=integer(fields, "epoch", least=1),
             size=size,
-            objects=integer(fields, "objects", least=0, most=0xFFFFFFFF),
+            objects=objects,
             checksum=checksum,
             data=data,
             blobs=blobs,
             created_at=text(fields, "createdAt", limit=64),
-            tips=tuple(filter(is_oid, items(fields, "tips"))),
-            bases=tuple(filter(is_oid, items(fields, "bases"))),
+            tips=tuple(filter(is_oid, items(fields, "tips")[:MOST_HINTS])),
+            bases=tuple(filter(is_oid, bases)) if len(bases) <= MOST_HINTS else (),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -101,10 +102,10 @@ def _bytes(fields: Mapping[str, Any], where: str) -> bytes | None:
         raise BadRecord(f"{where}: its data is not base64") from error
 
 
-def _blob(value: object, where: str) -> BlobRef:
+def blob_from(value: object, where: str) -> BlobRef:
     fields = an_object(value, "a blob")
     link = an_object(fields.get("ref"), "a blob's ref").get("$link")
     if not isinstance(link, str) or not is_cid(link):
         raise BadRecord(f"{where}: a blob without a CID")
-    size = integer(fields, "size", least=1, most=_LARGEST_PACK)
+    size = integer(fields, "size", least=1, most=limits.PACK)
     return BlobRef(link, text(fields, "mimeType", limit=255), size)

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from git_knotless.storage.git import Git, GitError
+from git_knotless.storage.kept import Kept, Shelf
 from git_knotless.storage.packfile import HEADER, TRAILER, objects_in
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.spool import Spool
@@ -32,6 +33,7 @@ class OutgoingPack:
         self.checksum = ""
         self.data: bytes | None = None
         self.blobs: tuple[BlobRef, ...] = ()
+        self._kept: Kept | None = None
 
     @classmethod
     def build(
@@ -43,17 +45,23 @@ class OutgoingPack:
         limit: Callable[[], int | None],
         upload: Upload,
         progress: Progress,
+        shelf: Shelf | None = None,
     ) -> Self | None:
         """Everything that `tips` reach and `haves` do not; None when that is nothing.
 
         `haves` that are not here are as none. `limit` says how many bytes one blob may
         have, None where the host does not say, and is asked only for a pack that needs blobs.
+        With a `shelf`, one that needs them is kept there, whatever becomes of us, until `drop`.
         """
-        spool = Spool(git.common_dir / "knotless")
+        kept, spool = (shelf and shelf.find()) or (None, Spool(git.common_dir / "knotless"))
         pack = cls(spool, Uploads(spool, upload, limit), progress)
         try:
-            pack._produce(git, tips, haves)
-            pack._conclude()
+            if shelf is not None and kept is not None:
+                pack._resume(kept, shelf.account)
+            else:
+                # One to be kept is made to its end: what has been uploaded of it is not lost.
+                pack._produce(git, tips, haves, at_once=shelf is None)
+            pack._conclude(shelf)
         except BaseException:
             pack.close()
             raise
@@ -75,6 +83,11 @@ class OutgoingPack:
         """For blobs that were gone when the record that names them came."""
         self.blobs = self._uploads.again(self._progress)
 
+    def drop(self) -> None:
+        """It has landed, or will not: nobody comes back for it."""
+        if self._kept is not None:
+            self._kept.drop()
+
     def close(self) -> None:
         """Also calls off every transfer that still runs."""
         self._uploads.close()
@@ -91,20 +104,27 @@ class OutgoingPack:
     ) -> None:
         self.close()
 
-    def _produce(self, git: Git, tips: Sequence[str], haves: Sequence[str]) -> None:
+    def _produce(
+        self, git: Git, tips: Sequence[str], haves: Sequence[str], *, at_once: bool
+    ) -> None:
         known = [oid for oid, kind in git.types(haves).items() if kind is not None]
         shown = "--all-progress" if self._progress.enabled else "-q"
         args = ("pack-objects", "--revs", "--stdout", "--delta-base-offset", shown)
-        with git.popen(*args, progress=self._progress) as child:
+        with git.fetching().popen(*args, progress=self._progress) as child:
             child.write("".join(f"{oid}\n" for oid in [*tips, "--not", *known]).encode())
             child.end_input()
             while chunk := child.read(_READ):
                 self._spool.append(chunk)
                 if self.size > INLINE_LIMIT:
-                    self._uploads.begin_full()
+                    self._uploads.begin_full(at_once=at_once)
             child.finish()
 
-    def _conclude(self) -> None:
+    def _resume(self, kept: Kept, account: str) -> None:
+        self._kept = kept
+        self._uploads.resume(kept.landed(account, self._spool))
+        self._uploads.keep(kept)
+
+    def _conclude(self, shelf: Shelf | None) -> None:
         objects = objects_in(self._spool.read(0, HEADER))
         if objects is None:
             raise GitError("git pack-objects made no pack that is known here")
@@ -112,5 +132,9 @@ class OutgoingPack:
         self.checksum = self._spool.read(self.size - TRAILER, TRAILER).hex()
         if self.size <= INLINE_LIMIT:
             self.data = self._spool.read(0, self.size)
-        else:
-            self.blobs = self._uploads.conclude(self._progress)
+            return
+        if shelf is not None and self._kept is None:
+            self._kept = shelf.keep(self._spool, self.checksum)
+            if self._kept is not None:
+                self._uploads.keep(self._kept)
+        self.blobs = self._uploads.conclude(self._progress)

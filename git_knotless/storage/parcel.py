@@ -8,7 +8,8 @@ from typing import Self
 from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.storage.batches import Stamp
 from git_knotless.storage.git import Git
-from git_knotless.storage.packrecord import PackRecord
+from git_knotless.storage.kept import Shelf
+from git_knotless.storage.packrecord import MOST_HINTS, PackRecord
 from git_knotless.storage.packs_in import remember
 from git_knotless.storage.packs_out import OutgoingPack
 from git_knotless.storage.progress import Progress
@@ -16,9 +17,9 @@ from git_knotless.storage.records import prefix_of
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.shallow import refuse_holes
 from git_knotless.storage.snapshot import Snapshot
+from git_knotless.storage.taken import note_size
 from git_knotless.storage.uploads import BlobsLost
 
-_MOST_HINTS = 64  # tips, or bases, named in a pack's record
 _MOST_UPLOADS = 3  # of one pack after the first
 _CLOCK_IDS = 1024  # of a TID: two pushers in one microsecond
 
@@ -50,11 +51,12 @@ class Parcel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close()
+        """What an error has kept from landing is kept for whoever comes back."""
+        self._close(drop=kind is None)
 
     def packed(self, snapshot: Snapshot, tips: list[str], stamp: Stamp) -> PackRecord | None:
         """The record of the pack that brings `tips`; None when there is nothing (more) to bring."""
-        bases = frozenset(snapshot.live.values())
+        bases = frozenset(snapshot.targets.values())
         if not self._serves(snapshot, tips, bases):
             self._build(snapshot, tips, bases)
         if self._pack is None or self._landed_at == snapshot.repo.epoch:
@@ -64,7 +66,10 @@ class Parcel:
     def landed(self, record: PackRecord) -> None:
         """The pack is on the host: nothing of it need be sent, or fetched, again."""
         self._landed_at = record.epoch
+        if self._pack is not None:
+            self._pack.drop()
         remember(self._git, record.repo, record.rkey)
+        note_size(self._git, record.repo, record.rkey, record.size)
 
     def forget(self) -> None:
         """What it was built on, epoch or not, may not be on the host that the account is at now."""
@@ -99,10 +104,16 @@ class Parcel:
             limit=lambda: store.host().blob_limit,
             upload=store.upload,
             progress=self._progress,
+            shelf=self._shelf(tips, bases),
         )
         limit = self._pack.limit if self._pack else None
         if limit is not None and limit != store.host().blob_limit:
             store.learn_blob_limit(limit)
+
+    def _shelf(self, tips: Sequence[str], bases: frozenset[str]) -> Shelf:
+        kinds = self._git.types(sorted(bases))
+        here = [oid for oid, kind in kinds.items() if kind is not None]
+        return Shelf.of(self._git.common_dir, self._repository.store.did, tips, here)
 
     def _record(self, pack: OutgoingPack, snapshot: Snapshot, stamp: Stamp) -> PackRecord:
         key, tips, bases = snapshot.repo.key, self._tips, sorted(self._bases)
@@ -117,11 +128,13 @@ class Parcel:
             data=pack.data,
             blobs=pack.blobs,
             created_at=stamp.at,
-            tips=tuple(tips) if len(tips) <= _MOST_HINTS else (),
-            bases=tuple(bases) if len(bases) <= _MOST_HINTS else (),
+            tips=tuple(tips) if len(tips) <= MOST_HINTS else (),
+            bases=tuple(bases) if len(bases) <= MOST_HINTS else (),
         )
 
-    def _close(self) -> None:
+    def _close(self, *, drop: bool = True) -> None:
         if self._pack is not None:
+            if drop:
+                self._pack.drop()
             self._pack.close()
         self._pack, self._landed_at = None, None

@@ -29,35 +29,37 @@ class Parts:
         if pack.data is not None:
             return pack.data
         try:
-            return b"".join(chunk for blob in pack.blobs for chunk in self._bytes(pack, blob))
+            return b"".join(chunk for blob in pack.blobs for chunk in self.checked(pack.rkey, blob))
         except BlobNotFound:
             return None
 
     def spooled(self, part: tuple[PackRecord, BlobRef]) -> Spool | None:
         """One blob of a large pack, on disk; None where it is gone."""
+        pack, blob = part
         spool = Spool(self._directory)
         try:
-            for chunk in self._bytes(*part):
+            for chunk in self.checked(pack.rkey, blob):
                 spool.append(chunk)
         except BlobNotFound:
             spool.close()
             return None
         return spool
 
-    def _bytes(self, pack: PackRecord, blob: BlobRef) -> Iterator[bytes]:
+    def checked(self, rkey: str, blob: BlobRef) -> Iterator[bytes]:
+        """One blob of the record of that key, as it comes: believed once it has ended."""
         digest, size = hashlib.sha256(), 0
-        for chunk in self._download(pack, blob):
+        for chunk in self._download(rkey, blob):
             size += len(chunk)
             if size > blob.size:
-                raise BadPack(pack.rkey, f"blob {blob.cid} is longer than {blob.size} bytes")
+                raise BadPack(rkey, f"blob {blob.cid} is longer than {blob.size} bytes")
             digest.update(chunk)
             yield chunk
         if size < blob.size:
-            raise BadPack(pack.rkey, f"blob {blob.cid} is {size} bytes long, not {blob.size}")
+            raise BadPack(rkey, f"blob {blob.cid} is {size} bytes long, not {blob.size}")
         if blob_cid(digest.digest()) != blob.cid:
-            raise BadPack(pack.rkey, f"the bytes of blob {blob.cid} are not its own")
+            raise BadPack(rkey, f"the bytes of blob {blob.cid} are not its own")
 
-    def _download(self, pack: PackRecord, blob: BlobRef) -> Iterator[bytes]:
+    def _download(self, rkey: str, blob: BlobRef) -> Iterator[bytes]:
         chunks = self._store.download(blob)
         try:
             with _closed_after(chunks):
@@ -65,7 +67,7 @@ class Parts:
                     self._check()
                     yield chunk
         except BadAnswer as error:
-            raise BadPack(pack.rkey, error.message) from error
+            raise BadPack(rkey, error.message) from error
 
 
 def _closed_after(chunks: Iterator[bytes]) -> AbstractContextManager[object]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from git_knotless.atproto.syntax import Did, is_did
+from git_knotless.atproto.syntax import Did, is_did, is_tid
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.git import Git, GitError
 from git_knotless.storage.records import RepoRecord
@@ -56,6 +56,15 @@ class Pin:
         """The account that the handle of the address named, for when it names nobody any more."""
         did = self._held.get(_DID, "")
         return Did(did) if self._is_kept and not self._is_new and is_did(did) else None
+
+    @property
+    def place(self) -> tuple[Did, str] | None:
+        """The account that the repository was in when it was last read, and its key."""
+        owner = self._held.get(_OWNER) or self.did or _did_in(self._url)
+        key = self._key
+        if key is None or not is_tid(key) or owner is None or not is_did(owner):
+            return None
+        return Did(owner), key
 
     def hold_account(self, did: Did, accounts: "Accounts") -> None:
         """Remember whom the address names, or raise OtherAccount where another is remembered.

@@ -125,7 +125,7 @@ class TextMeter:
         self._progress.write(line + padding + end[-1])
 
     def _line(self, now: float) -> str:
-        show: Callable[[int], str] = _size if self._unit == "bytes" else str
+        show: Callable[[int], str] = shown_bytes if self._unit == "bytes" else str
         done = self._done if self._total is None else min(self._done, self._total)
         line = f"{self._title}: "
         if self._total is None:
@@ -134,11 +134,11 @@ class TextMeter:
             percent = 100 * done // self._total if self._total else 100
             line += f"{percent:3}% ({show(done)}/{show(self._total)})"
         if self._unit == "bytes" and now > self._begun:
-            line += f" | {_size(int(self._done / (now - self._begun)))}/s"
+            line += f" | {shown_bytes(int(self._done / (now - self._begun)))}/s"
         return line
 
 
-def _size(count: int) -> str:
+def shown_bytes(count: int) -> str:
     if count >= 1 << 30:
         return f"{count / (1 << 30):.2f} GiB"
     if count >= 1 << 20:

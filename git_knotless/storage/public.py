@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from git_knotless.atproto import repo
 from git_knotless.atproto.auth import Auth
@@ -22,9 +22,18 @@ from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import LoginNeeded
 from git_knotless.storage.hosts import HostCache
-from git_knotless.storage.listing import Page, everything, under
+from git_knotless.storage.listing import Page, ReadPage, everything, under, whole
 from git_knotless.storage.packrecord import PACK_MIME
+from git_knotless.storage.proofs import HostProofs
+from git_knotless.storage.records import REF
+from git_knotless.storage.revs import Revs
 from git_knotless.storage.store import AccountMoved, BlobBody, BlobRef, HostFacts, Record, Write
+
+if TYPE_CHECKING:
+    from git_knotless.atproto.allowance import Kind, Left
+
+if TYPE_CHECKING:  # few readings are proven
+    from git_knotless.atproto.keys import PublicKey
 
 # The account is not at this host, or no longer: it may have moved to another.
 _NOT_HERE = (AccountNotHere, RepoTakendown)
@@ -43,6 +52,10 @@ class Homes(Protocol):
         """The owner's own session at that host. Raises LoginNeeded."""
         ...
 
+    def signing_key(self, did: Did, *, fresh: bool) -> "PublicKey":
+        """What signs an account's commits; `fresh`: by its DID document as it is now."""
+        ...
+
 
 class PublicStore:
     """Reads carry no credential; what writes needs `auth`, the owner's own.
@@ -53,13 +66,20 @@ class PublicStore:
     """
 
     def __init__(
-        self, client: Client, identity: Identity, auth: Auth | None, hosts: HostCache, homes: Homes
+        self,
+        client: Client,
+        identity: Identity,
+        auth: Auth | None,
+        hosts: HostCache,
+        homes: Homes,
+        revs: Revs | None = None,
     ) -> None:
         self._client = client
         self._identity = identity
         self._auth = auth
         self._hosts = hosts
         self._homes = homes
+        self._revs = revs
         self._lock = threading.Lock()
         self._looked_again = False
         self._has_read = False
@@ -69,6 +89,13 @@ class PublicStore:
     @property
     def did(self) -> Did:
         return self._identity.did
+
+    @property
+    def proofs(self) -> HostProofs:
+        def origin() -> str:
+            return self._identity.pds
+
+        return HostProofs(self._client, self.did, self._homes, self._read, origin)
 
     def get(self, collection: str, rkey: Rkey) -> Record | None:
         def ask(host: str) -> Record | None:
@@ -86,16 +113,36 @@ class PublicStore:
     def list(
         self, collection: str, prefix: str, *, newest_first: bool = False
     ) -> Iterator[Sequence[Record]]:
+        read, host = self._reader(collection), host_of(self._identity.pds)
+        if not prefix:
+            return everything(read, host=host)
+        return under(prefix, read, newest_first=newest_first, host=host)
+
+    def list_whole(self, collection: str, prefix: str) -> Iterator[Sequence[Record]]:
+        host = host_of(self._identity.pds)
+        return whole(prefix, self._reader(collection), self._rev, host=host)
+
+    def _rev(self) -> str | None:
+        from git_knotless.atproto.sync import get_latest_commit  # few listings have to be whole
+
+        def ask(host: str) -> str | None:
+            try:
+                return get_latest_commit(self._client, host, self.did)[1]
+            except AccountNotHere:
+                raise
+            except XrpcError:
+                return None
+
+        return self._read(ask)
+
+    def _reader(self, collection: str) -> ReadPage:
         def read(cursor: str | None, ascending: bool) -> Page:  # noqa: FBT001 # a ReadPage
             def ask(host: str) -> Page:
                 return self._page(host, collection, cursor, ascending=ascending)
 
             return self._read(ask)
 
-        host = host_of(self._identity.pds)
-        if not prefix:
-            return everything(read, host=host)
-        return under(prefix, read, newest_first=newest_first, host=host)
+        return read
 
     def _page(self, host: str, collection: str, cursor: str | None, *, ascending: bool) -> Page:
         try:
@@ -187,9 +234,18 @@ class PublicStore:
                     f"{self._identity.name} has just moved to {where}: nothing was written",
                     hint="run the command again",
                 )
-            return repo.apply_writes(self._client, host, self.did, writes, auth=auth)
+            done = repo.apply_writes(self._client, host, self.did, writes, auth=auth)
+            self._wrote(writes, done.rev)
+            return done.kinds
 
         return self._write(send)
+
+    def _wrote(self, writes: Sequence[Write], rev: str | None) -> None:
+        """No host is to show, of the repositories that were written to, what was before that."""
+        if self._revs is not None and rev is not None:
+            refs = (write.rkey for write in writes if write.collection == REF)
+            for key in {rkey.partition(".")[0] for rkey in refs}:
+                self._revs.saw(self.did, key, rev)
 
     def put(
         self, collection: str, rkey: Rkey, value: Mapping[str, Any], *, replaces: str | None
@@ -238,6 +294,10 @@ class PublicStore:
 
     def learn_blob_limit(self, limit: int) -> None:
         self._hosts.keep(self._identity.pds, HostFacts(limit))
+
+    def left(self, kind: "Kind") -> "Left | None":
+        known = self._client.allowances
+        return None if known is None else known.left(self._identity.pds, kind, self.did)
 
     def clock_offset(self) -> float:
         return self._client.clock_offset(self._identity.pds) or 0.0

@@ -7,26 +7,28 @@ are refused, the others go on. What was reported is what a fresh clone shows.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from git_knotless.atproto.errors import BlobNotFound
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import Planner, PushBatch, new_stamp
+from git_knotless.storage.batches import Planner, PushBatch, Stamp, new_stamp
+from git_knotless.storage.economy import POINTS, PushStopped, cost, stopping
 from git_knotless.storage.git import Git
 from git_knotless.storage.outcome import Sent, send
+from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.parcel import Parcel
 from git_knotless.storage.progress import Progress
-from git_knotless.storage.refname import BRANCHES
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.shallow import refuse_holes
+from git_knotless.storage.slices import Slicing
 from git_knotless.storage.snapshot import Snapshot, read_refs
-from git_knotless.storage.standing import conflicts, is_there, reversals
+from git_knotless.storage.standing import conflicts, has_moved, is_there, new_default, reversals
 from git_knotless.storage.store import AccountMoved
 from git_knotless.storage.updates import Move, Outcome, Update, judge
 
 _READINGS = 12  # of the repository in one push: before each, somebody else's write landed
 _ATOMIC = "atomic push failed"
 _DOUBT = "pushed, but not known to stand: git ls-remote shows whether it does"
-_LIKELY_DEFAULTS = ("main", "master", "trunk")
 
 
 class PushRefused(KnotlessError):
@@ -53,7 +55,8 @@ def push(
     _check_allowed(repository, git, snapshot)
     with Parcel(repository, git, progress) as parcel:
         key = snapshot.repo.key
-        pushing = _Push(repository, git, parcel, notify, sending, key=key, atomic=atomic)
+        slicing = Slicing(repository, git, progress, notify)
+        pushing = _Push(repository, git, parcel, slicing, notify, sending, key=key, atomic=atomic)
         return pushing.run(snapshot, updates, dry_run=dry_run)
 
 
@@ -63,9 +66,8 @@ def _check_allowed(repository: Repository, git: Git, snapshot: Snapshot) -> None
         raise PushRefused(f"{repository.url} is archived", hint=hint)
     found, wanted = git.object_format(), snapshot.repo.object_format
     if found != wanted:
-        raise PushRefused(
-            f"{repository.url} names its objects by {wanted}, and this repository by {found}"
-        )
+        ours = f"this repository by {found}"
+        raise PushRefused(f"{repository.url} names its objects by {wanted}, and {ours}")
 
 
 class _Push:
@@ -74,6 +76,7 @@ class _Push:
         repository: Repository,
         git: Git,
         parcel: Parcel,
+        slicing: Slicing,
         notify: Callable[[str], None],
         sending: Callable[[], None],
         *,
@@ -90,11 +93,12 @@ class _Push:
         self.outcomes: dict[str, str | None] = {}
         self.landed: list[Move] = []
         self.offered = False  # to another account, when it was pushed to
+        self.slicing = slicing
 
     def run(self, snapshot: Snapshot, updates: Sequence[Update], *, dry_run: bool) -> list[Outcome]:
         moves = self._judge(snapshot, updates)
         if dry_run:
-            refuse_holes(self.git, _tips(moves), frozenset(snapshot.live.values()))
+            refuse_holes(self.git, _tips(moves), frozenset(snapshot.targets.values()))
         elif moves:
             self.sending()
             with self._partly(moves):
@@ -122,11 +126,14 @@ class _Push:
     def _partly(self, moves: Sequence[Move]) -> Iterator[None]:
         """An error after some refs have moved is that of the others, not of the whole push."""
         try:
-            yield
+            with stopping(self.slicing):
+                yield
         except KnotlessError as error:
             if not self.landed:
                 raise
             self._refuse(self._unlanded(moves), error.message)
+            if isinstance(error, PushStopped) and error.hint is not None:
+                self.notify(error.hint)
 
     def _unlanded(self, moves: Sequence[Move]) -> list[Move]:
         done = {move.name for move in self.landed}
@@ -134,15 +141,19 @@ class _Push:
 
     def _land(self, snapshot: Snapshot, updates: Sequence[Update], moves: Sequence[Move]) -> None:
         """Send the moves; after each loss read again, and go on with what has not moved."""
-        for _ in range(_READINGS):
-            now = self._send_all(snapshot, moves)
-            if now is None:
-                break
+        losses = 0
+        while moves and losses < _READINGS:
+            slice_ = self.slicing.next(snapshot, _tips(moves), partial(self._cost, snapshot, moves))
+            now = self._send_all(snapshot, slice_ or moves)
+            if now is not None:
+                losses += 1
+            elif not slice_:
+                return
+            else:
+                self.slicing.landed(slice_)
+                now = self._read_again()
             moves, snapshot = self._survivors(now, updates, self._unlanded(moves)), now
-            if not moves:
-                break
-        else:
-            self._refuse(moves, "others push too often to get in between: try again")
+        self._refuse(moves, "others push too often to get in between: try again")
 
     def _survivors(
         self, now: Snapshot, updates: Sequence[Update], moves: Sequence[Move]
@@ -168,22 +179,51 @@ class _Push:
         stamp = new_stamp(snapshot, self.repository.store.clock_offset())
         # Making and uploading it takes its time; how old the snapshot is counts after that.
         pack = self.parcel.packed(snapshot, _tips(moves), stamp) if packed else None
-        default = self._new_default(snapshot, moves)
-        batches = Planner(snapshot.repo, stamp, default).plan(moves, pack)
-        if self.atomic and len(batches) > 1:
-            raise PushRefused(
-                f"{len(moves)} refs do not fit in one write: a host takes 200 records at a time",
-                hint="git push --no-atomic",
-            )
-        for batch in batches:
+        default = new_default(snapshot, moves, self.git)
+        for batch in self._batches(snapshot, moves, pack, stamp):
             if self.repository.too_old(snapshot):
                 return self._read_again()
             newest = self._send(snapshot, batch)
             if newest is not None:
                 return newest
-            if default is not None and batch is batches[0]:
+            if default is not None:
                 self.notify(f"{default} is the default branch of {self.repository.url} now")
+                default = None
         return None
+
+    def _cost(self, snapshot: Snapshot, moves: Sequence[Move]) -> int:
+        """Of what moves them, in points; raises where that is refused."""
+        packs = int(not set(_tips(moves)) <= set(snapshot.targets.values()))
+        _, batches = self._plan(snapshot, moves, None, new_stamp(snapshot, 0.0), room=packs)
+        return sum(cost(batch.batch.writes) for batch in batches) + packs * POINTS["create"]
+
+    def _batches(
+        self, snapshot: Snapshot, moves: Sequence[Move], pack: PackRecord | None, stamp: Stamp
+    ) -> Iterator[PushBatch]:
+        """Each as far as the host, by its last answer, allows it."""
+        planner, batches = self._plan(snapshot, moves, pack, stamp)
+        for batch in batches:
+            left = None if self.atomic else self.repository.store.left("writes")
+            yield from [batch] if left is None else planner.cut(batch, left.remaining)
+
+    def _plan(
+        self,
+        snapshot: Snapshot,
+        moves: Sequence[Move],
+        pack: PackRecord | None,
+        stamp: Stamp,
+        *,
+        room: int = 0,
+    ) -> tuple[Planner, list[PushBatch]]:
+        done = self.slicing.done_with(snapshot, moves) if not moves[0].is_own else []
+        planner = Planner(snapshot.repo, stamp, new_default(snapshot, moves, self.git))
+        batches = planner.plan([*moves, *done], pack, room=room)
+        if self.atomic and len(moves) > sum(not move.is_own for move in batches[0].moves) > 0:
+            raise PushRefused(
+                f"{len(moves)} refs do not fit in one write: a host takes 200 records at a time",
+                hint="git push --no-atomic",
+            )
+        return planner, batches
 
     def _send(self, snapshot: Snapshot, batch: PushBatch) -> Snapshot | None:
         """Send one batch. None once it has landed, else the repository as it is by now."""
@@ -191,7 +231,7 @@ class _Push:
 
         def stale() -> bool:
             newest.append(self._read_again())
-            return _moved(snapshot, newest[-1], batch.moves)
+            return has_moved(snapshot, newest[-1], batch.moves)
 
         try:
             sent = send(self.repository.store, batch.batch, stale=stale)
@@ -205,25 +245,12 @@ class _Push:
             return self._read_again()
         if sent is Sent.LOST:
             return newest[-1] if newest else self._read_again()
-        self.landed.extend(batch.moves)
-        self.outcomes |= {move.name: None for move in batch.moves}
+        landed = [move for move in batch.moves if not move.is_own]
+        self.landed.extend(landed)
+        self.outcomes |= {move.name: None for move in landed}
         if batch.pack is not None:
             self.parcel.landed(batch.pack)
         return None
-
-    def _new_default(self, snapshot: Snapshot, moves: Sequence[Move]) -> str | None:
-        """The branch that becomes the default, where a repository without refs gets others.
-
-        The only one; of several the one that is checked out here, or the likeliest.
-        """
-        if snapshot.live:
-            return None
-        names = sorted(m.name for m in moves if m.new is not None and m.name.startswith(BRANCHES))
-        if not names or snapshot.repo.head in names:
-            return None
-        likely = [self.git.head(), *(BRANCHES + branch for branch in _LIKELY_DEFAULTS)]
-        chosen = next((name for name in likely if name in names), names[0])
-        return chosen.removeprefix(BRANCHES)
 
     def _read_again(self) -> Snapshot:
         now = self.repository.snapshot()
@@ -266,19 +293,9 @@ class _Push:
 
     def _reversed(self, moves: Sequence[Move]) -> bool:
         now = self.repository.snapshot()
-        return self._send_all(now, list(reversals(moves, now)), packed=False) is None
+        back = list(reversals(moves, now))
+        return not back or self._send_all(now, back, packed=False) is None
 
 
 def _tips(moves: Sequence[Move]) -> list[str]:
     return sorted({move.new for move in moves if move.new is not None})
-
-
-def _moved(before: Snapshot, now: Snapshot, moves: Sequence[Move]) -> bool:
-    """Whether what a batch with `moves` rests on has moved, so that it cannot land any more."""
-    if (before.repo.key, before.repo.epoch) != (now.repo.key, now.repo.epoch):
-        return True
-    refs = (now.refs.get(move.name) for move in moves)
-    return any(
-        (ref.generation if ref else 0) != move.generation
-        for ref, move in zip(refs, moves, strict=True)
-    )

@@ -23,11 +23,12 @@ REPO = "dev.knotless.repo"
 REF = "dev.knotless.ref"
 CLAIM = "dev.knotless.claim"
 PACK = "dev.knotless.pack"
+LFS = "dev.knotless.lfs"
 REDIRECT = "dev.knotless.redirect"
 
 # What goes when a repository goes: their keys begin with the repository's key. Its redirects go
 # too, which are keyed by the names that it had.
-COLLECTIONS_OF_A_REPOSITORY = (REF, CLAIM, PACK)
+COLLECTIONS_OF_A_REPOSITORY = (REF, CLAIM, PACK, LFS)
 
 DEFAULT_BRANCH = "main"
 # The texts of a repo record that may be absent, and their longest in bytes.

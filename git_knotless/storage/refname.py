@@ -6,13 +6,14 @@ be text, since a record holds it as text; git itself takes any bytes.
 
 from collections.abc import Collection, Iterator
 
+from git_knotless import limits
+
 BRANCHES = "refs/heads/"
 TAGS = "refs/tags/"
+# What is our own is told to nobody: refs that hold what a push has brought so far.
+_OWN = "refs/knotless"
+PUSHES = f"{_OWN}/push/"
 
-# Long enough for every name that a file system takes, short enough for hundreds in one batch.
-MAX_BYTES = 1000
-# Deeper than any tree of names that people make; each depth is looked at for one in the way.
-MAX_DEPTH = 64
 _FORBIDDEN = frozenset(" ~^:?*[\\\x7f") | {chr(code) for code in range(0x20)}
 
 
@@ -23,7 +24,11 @@ def is_ref_name(name: str) -> bool:
     if _FORBIDDEN.intersection(name) or not _is_text(name):
         return False
     parts = name.split("/")
-    return len(parts) <= MAX_DEPTH and all(map(_is_component, parts))
+    return len(parts) <= limits.REF_DEPTH and all(map(_is_component, parts))
+
+
+def is_own(name: str) -> bool:
+    return name.startswith(_OWN) and name[len(_OWN) : len(_OWN) + 1] in ("", "/")
 
 
 def _is_component(part: str) -> bool:
@@ -32,7 +37,7 @@ def _is_component(part: str) -> bool:
 
 def _is_text(name: str) -> bool:
     try:
-        return len(name.encode()) <= MAX_BYTES
+        return len(name.encode()) <= limits.REF_NAME
     except UnicodeEncodeError:  # surrogates: bytes that are not UTF-8
         return False
 

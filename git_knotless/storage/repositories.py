@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.fields import BadRecord
-from git_knotless.storage.records import REPO, RepoRecord
+from git_knotless.storage.records import REPO, RefRecord, RepoRecord
 from git_knotless.storage.snapshot import (
     NoSuchRepository,
     Snapshot,
+    hidden_among,
+    read_refs,
     record_named,
-    snapshot_of,
 )
 from git_knotless.storage.store import RecordStore
 from git_knotless.storage.url import RepoUrl
+from git_knotless.storage.verified import MAY_HAVE_MOVED, Verified
 from git_knotless.value import replace
 
 if TYPE_CHECKING:  # a record that is there is read without either
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # a record that is there is read without either
 
 CLAIM_GRACE = 86_400.0  # seconds that a claim stays at least (trust.md)
 _SECONDS_UNSURE = 2.0
+_READINGS = 3  # of what differs from what is signed, as when pushes land while it is read
 
 
 class AnotherRepository(KnotlessError):
@@ -44,7 +47,8 @@ class Repository:
     not read where it is `unsure` whether it has moved on. `own`: an account's own record is all
     that has to be known, wherever it may lead. `hold` is asked of each record that is read, before
     anything comes of it, and raises for one that is not to be the repository. `elsewhere` is asked
-    where there is none, for the command by which it is found.
+    where there is none, for the command by which it is found. `verified` says which refs are taken
+    for its own; without it, those that the host lists.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Repository:
         accounts: "Accounts | None" = None,
         hold: "Callable[[Repository, RepoRecord], None] | None" = None,
         elsewhere: Callable[[], str | None] | None = None,
+        verified: Verified | None = None,
     ) -> None:
         self.url = url
         self.store = store
@@ -74,6 +79,7 @@ class Repository:
         self._accounts = accounts
         self._hold = hold
         self._elsewhere = elsewhere
+        self._verified = verified
         self._key: str | None = None
         self._ahead: tuple[RepoRecord, float] | None = None
 
@@ -82,8 +88,22 @@ class Repository:
         self._ahead = self._read()
 
     def snapshot(self) -> Snapshot:
-        repo, taken = self._next()
-        return snapshot_of(repo, taken, self.store, self.url)
+        """The record came first, at `taken`: a ref that moves since is newer, never older."""
+        for left in reversed(range(_READINGS)):
+            repo, taken = self._next()
+            try:
+                refs = self._refs(repo)
+            except MAY_HAVE_MOVED:
+                if not left:
+                    raise
+            else:
+                return Snapshot(repo, refs, hidden_among(refs), taken)
+        raise AssertionError("the last reading is the last")
+
+    def _refs(self, repo: RepoRecord) -> dict[str, RefRecord]:
+        if self._verified is None:
+            return read_refs(self.store, repo.key, self.url)
+        return self._verified.read(repo, self.store, self.url)
 
     def record(self) -> RepoRecord:
         return self._next()[0]
@@ -162,7 +182,11 @@ class Repository:
     def where_it_was(self) -> "Repository":
         """The same in its account, wherever it has moved to by now."""
         return Repository(
-            self.url, self.store, writable=self.writable, claim_grace=self.claim_grace
+            self.url,
+            self.store,
+            writable=self.writable,
+            claim_grace=self.claim_grace,
+            verified=self._verified,
         )
 
     def moved_from(self, old: RepoRecord) -> bool:

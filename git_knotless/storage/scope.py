@@ -26,24 +26,25 @@ def of_a_repository() -> tuple[str, ...]:
     """What pushing to one and changing it takes."""
     # Who only shows what was granted does not wait for what records are made with.
     from git_knotless.storage.packrecord import PACK_MIME
-    from git_knotless.storage.records import COLLECTIONS_OF_A_REPOSITORY, REPO
+    from git_knotless.storage.records import CLAIM, PACK, REF, REPO
 
-    return for_records(REPO, *COLLECTIONS_OF_A_REPOSITORY) + for_blobs(PACK_MIME)
+    return for_records(REPO, REF, CLAIM, PACK) + for_blobs(PACK_MIME)
+
+
+def of_lfs() -> tuple[str, ...]:
+    """What uploading an LFS object takes beside that: it may be a file of any kind."""
+    from git_knotless.storage.records import LFS
+
+    return for_records(LFS) + for_blobs("*/*")
 
 
 def login_scope() -> str:
     """Each scope once, with single spaces: hosts refuse anything else."""
     from git_knotless.storage.own_record import COLLECTIONS_OF_AN_ACCOUNT
-    from git_knotless.storage.profile import PICTURES
-    from git_knotless.storage.records import REDIRECT
+    from git_knotless.storage.records import COLLECTIONS_OF_A_REPOSITORY, REDIRECT, REPO
 
-    scopes = (
-        _LOGIN,
-        *of_a_repository(),
-        *for_records(REDIRECT, *COLLECTIONS_OF_AN_ACCOUNT),
-        *for_blobs(*PICTURES),
-    )
-    return " ".join(dict.fromkeys(scopes))
+    collections = (REPO, *COLLECTIONS_OF_A_REPOSITORY, REDIRECT, *COLLECTIONS_OF_AN_ACCOUNT)
+    return " ".join((_LOGIN, *for_records(*collections), *for_blobs("*/*")))
 
 
 def granted(scope: str) -> frozenset[str]:

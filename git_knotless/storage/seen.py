@@ -2,7 +2,8 @@
 
 Generations count the moves of a ref, and never fall. A lower one than was seen comes of a host
 that does not know of a push that landed: as when an account moved, and the host that it left took
-a push after the account had been copied to the next.
+a push after the account had been copied to the next. The same one with another target does too,
+once another push has landed where the first was not known.
 
 The file is of one repository, and has what each account that held it said of its refs, by the
 host that said it: `{"accounts": {did: {host: {ref: [generation, target]}}}}`; and through which
@@ -22,7 +23,7 @@ from git_knotless.errors import KnotlessError
 from git_knotless.storage.fields import is_sha1
 from git_knotless.storage.git import Git
 from git_knotless.storage.records import RefRecord
-from git_knotless.storage.refname import is_ref_name
+from git_knotless.storage.refname import is_own, is_ref_name
 from git_knotless.value import value
 
 _VERSION = 1
@@ -53,7 +54,8 @@ class Lost:
     now: Sighting
 
     def __str__(self) -> str:
-        return f"{self.name} went back from {self.was} to {self.now}"
+        changed = "went back" if self.was.generation > self.now.generation else "was changed"
+        return f"{self.name} {changed} from {self.was} to {self.now}"
 
 
 _Refs = Mapping[str, tuple[int, str | None]]
@@ -77,7 +79,8 @@ class Seen:
         self._led = [str(each) for each in through]
 
     def lost(self, refs: Mapping[str, RefRecord]) -> list[Lost]:
-        """The refs that were seen later than they are in `refs`, by name.
+        """The refs that were seen later than they are in `refs`, or otherwise though no move came
+        between, by name.
 
         One that points where it was last seen to point is none: it was pushed again.
         """
@@ -85,14 +88,24 @@ class Seen:
         for name, was in sorted(self._sightings().items()):
             ref = refs.get(name)
             now = Sighting(ref.generation, ref.target, self._host) if ref else self._nothing
-            has_gone_back = was.generation > now.generation and was.target != now.target
+            has_gone_back = was.generation >= now.generation and was.target != now.target
             if has_gone_back and _is_sound(name, was):
                 found.append(Lost(name, was, now))
         return found
 
+    def news(self, live: Mapping[str, str]) -> dict[str, list[str]]:
+        """What refs point at since the last time that any were seen, each with their names."""
+        last = self._sightings()
+        found: dict[str, list[str]] = {}
+        for name, target in live.items() if last else ():
+            if name not in last or last[name].target != target:
+                found.setdefault(target, []).append(name)
+        return found
+
     def listed(self, refs: Mapping[str, RefRecord]) -> None:
-        """Remember `refs`, which are all that there are."""
-        all_of_them = {name: (ref.generation, ref.target) for name, ref in refs.items()}
+        """Remember `refs`, which are all that there are; our own come and go."""
+        told = ((name, ref) for name, ref in refs.items() if not is_own(name))
+        all_of_them = {name: (ref.generation, ref.target) for name, ref in told}
         self._write({**self._accounts, self._did: {self._host: all_of_them}})
 
     def pushed(self, refs: _Refs) -> None:

@@ -1,19 +1,16 @@
 """What a repository is at one moment: its record, then its refs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from git_knotless import limits
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.fields import BadRecord
 from git_knotless.storage.records import REF, REPO, RefRecord, RepoRecord, prefix_of
-from git_knotless.storage.refname import blocker_of
+from git_knotless.storage.refname import blocker_of, is_own
 from git_knotless.storage.store import Record, RecordStore
 from git_knotless.storage.url import RepoUrl
 from git_knotless.value import value
 
-# What one repository may hold: more is a host that makes refs up. So many are some 60 MB here.
-MAX_REFS = 100_000
-_MAX_NAMES = 10_000_000  # bytes of all their names
-_MAX_BAD = 10_000  # records that are not refs of the repository
 # The object formats that this version reads.
 _FORMATS = frozenset({"sha1"})
 
@@ -38,16 +35,16 @@ class Snapshot:
 
     @property
     def targets(self) -> dict[str, str]:
-        """Where each ref that is not deleted points, the hidden ones included."""
+        """Where each ref that is not deleted points, the hidden ones and our own included."""
         return {n: ref.target for n, ref in self.refs.items() if ref.target is not None}
 
     @property
     def live(self) -> dict[str, str]:
-        """Ref names and their object ids, in the order of the names."""
+        """Ref names and their object ids as git is told, in the order of the names."""
         return {
             name: ref.target
             for name, ref in sorted(self.refs.items())
-            if ref.target is not None and name not in self.hidden
+            if ref.target is not None and name not in self.hidden and not is_own(name)
         }
 
     @property
@@ -80,17 +77,20 @@ def check_format(repo: RepoRecord, url: RepoUrl) -> None:
         )
 
 
-def snapshot_of(repo: RepoRecord, taken: float, store: RecordStore, url: RepoUrl) -> Snapshot:
-    """The repo record came first, at `taken`: a ref that moves since is newer, never older."""
-    refs = read_refs(store, repo.key, url)
-    return Snapshot(repo, refs, hidden_among(refs), taken)
+def read_refs(
+    store: RecordStore, key: str, url: RepoUrl, *, heard: Callable[[Record], None] | None = None
+) -> dict[str, RefRecord]:
+    """Every ref record that says what its key says; others are not refs of this repository.
+
+    `heard` is given each record that is listed, before anything comes of it.
+    """
+    return refs_among(_heard(store.list(REF, prefix_of(key)), heard), key, url)
 
 
-def read_refs(store: RecordStore, key: str, url: RepoUrl) -> dict[str, RefRecord]:
-    """Every ref record that says what its key says; others are not refs of this repository."""
+def refs_among(pages: Iterable[Sequence[Record]], key: str, url: RepoUrl) -> dict[str, RefRecord]:
     refs: dict[str, RefRecord] = {}
     bad = names = 0
-    for page in store.list(REF, prefix_of(key)):
+    for page in pages:
         for record in page:
             ref = _ref(record, key)
             if ref is None:
@@ -98,9 +98,21 @@ def read_refs(store: RecordStore, key: str, url: RepoUrl) -> dict[str, RefRecord
                 continue
             refs[ref.name] = ref
             names += len(ref.name.encode())
-        if len(refs) > MAX_REFS or names > _MAX_NAMES or bad > _MAX_BAD:
-            raise UnreadableRepository(f"{url}: more refs than a repository may have ({MAX_REFS})")
+        if len(refs) > limits.REFS or names > limits.REF_NAMES or bad > limits.BAD_REFS:
+            raise UnreadableRepository(
+                f"{url}: more refs than a repository may have ({limits.REFS})"
+            )
     return refs
+
+
+def _heard(
+    pages: Iterable[Sequence[Record]], heard: Callable[[Record], None] | None
+) -> Iterator[Sequence[Record]]:
+    for page in pages:
+        if heard is not None:
+            for record in page:
+                heard(record)
+        yield page
 
 
 def _ref(record: Record, key: str) -> RefRecord | None:

@@ -1,4 +1,7 @@
-"""Temporary files without a name: they go with whoever holds them, even if that is killed."""
+"""Temporary files without a name: they go with whoever holds them, even if that is killed.
+
+One can be given a name once it is worth keeping.
+"""
 
 import errno
 import hashlib
@@ -9,8 +12,9 @@ import weakref
 from base64 import b32encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from git_knotless.atproto.syntax import Cid
 from git_knotless.errors import KnotlessError
@@ -39,17 +43,47 @@ class Spool:
     """
 
     def __init__(self, directory: Path) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._hold(directory, _open_unnamed(directory))
+        except OSError as error:
+            self._directory = directory
+            raise self._trouble(error) from error
+
+    @classmethod
+    def of_file(cls, path: Path) -> Self:
+        """One that is kept, to be read. Raises OSError where it is not there."""
+        spool = cls.__new__(cls)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        spool._hold(path.parent, fd)
+        spool.size = os.fstat(fd).st_size
+        return spool
+
+    def keep_as(self, path: Path) -> None:
+        """Give it a name of its own, which nothing has yet, under which it stays."""
+        with self._held():
+            try:
+                # A descriptor for the folder has the call follow the link, which it would not else.
+                parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.link(f"/proc/self/fd/{self._fd}", path, src_dir_fd=parent)
+                finally:
+                    os.close(parent)
+                return
+            except FileExistsError:
+                raise
+            except OSError:
+                pass  # a system without /proc, or without unnamed files
+        with open(path, "xb") as file:
+            for chunk in self.chunks(0, self.size):
+                file.write(chunk)
+
+    def _hold(self, directory: Path, fd: int) -> None:
         self._directory = directory
         self._lock = threading.Lock()
         self.size = 0
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            # O_TMPFILE where the system has it, else a name that is gone at once.
-            with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-                self._fd = os.dup(file.fileno())
-        except OSError as error:
-            raise self._trouble(error) from error
-        self._close = weakref.finalize(self, os.close, self._fd)
+        self._fd = fd
+        self._close = weakref.finalize(self, os.close, fd)
 
     def append(self, data: bytes) -> None:
         left = memoryview(data)
@@ -96,6 +130,15 @@ class Spool:
         if error.errno in _FULL:
             return NoSpace(f"no space left for temporary files in {self._directory}")
         return SpoolError(f"no temporary file in {self._directory}: {error.strerror}")
+
+
+def _open_unnamed(directory: Path) -> int:
+    """Where the system has unnamed files, one that can be given a name."""
+    if hasattr(os, "O_TMPFILE"):
+        with suppress(OSError):  # of a file system that has none; what else is wrong comes again
+            return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        return os.dup(file.fileno())
 
 
 class Slice:

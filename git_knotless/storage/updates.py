@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Protocol
 
 from git_knotless.storage.records import RefRecord
-from git_knotless.storage.refname import BRANCHES, TAGS, blocker_of, is_ref_name
+from git_knotless.storage.refname import BRANCHES, TAGS, blocker_of, is_own, is_ref_name
 from git_knotless.storage.rules import History, refusal, rule_of
 from git_knotless.storage.snapshot import Snapshot
 from git_knotless.value import value
@@ -56,6 +56,11 @@ class Move:
         return self.ref.target if self.ref else None
 
     @property
+    def is_own(self) -> bool:
+        """Of what git is not told."""
+        return is_own(self.name)
+
+    @property
     def generation(self) -> int:
         return self.ref.generation if self.ref else 0
 
@@ -99,6 +104,8 @@ class _Judgement:
         old = self.there.get(update.name)
         if not is_ref_name(update.name):
             return "funny refname"
+        if is_own(update.name):
+            return "refs/knotless/ is kept for git-knotless itself"
         if update.lease is not Lease.NONE and update.lease != old:
             return "stale info"
         if update.new == old:

@@ -1,8 +1,9 @@
 """A spool on its way to a host as blobs: in slices, side by side, each checked as it lands."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from typing import TYPE_CHECKING
 
 from git_knotless.atproto.errors import BadAnswer, PayloadTooLarge
 from git_knotless.errors import KnotlessError
@@ -11,6 +12,9 @@ from git_knotless.storage.progress import Meter, Progress
 from git_knotless.storage.spool import Slice, Spool
 from git_knotless.storage.store import BlobBody, BlobRef
 from git_knotless.storage.transfers import Transfers
+
+if TYPE_CHECKING:
+    from git_knotless.storage.kept import Kept
 
 # Where a host does not say what it takes: what the largest do, halved each time it is refused.
 _LIMIT_TO_TRY = 50 * 1024 * 1024
@@ -42,6 +46,8 @@ class Uploads:
         self._begun: list[Future[list[_Landed]]] = []
         self._end = 0  # of what is begun
         self._landed: list[_Landed] = []
+        self._kept: Kept | None = None
+        self._noted: list[_Landed] = []  # to be kept, once there is where
         self._lock = threading.Lock()
         self._sent = 0
         self._meter: Meter | None = None
@@ -52,19 +58,39 @@ class Uploads:
             self._found = max(self._host_limit() or _LIMIT_TO_TRY, _LEAST_LIMIT)
         return self._found
 
-    def begin_full(self) -> None:
-        """Send what is full. What may be the last slice waits: more of it may come."""
-        while self._spool.size - self._end > self.limit:
-            self._begin(self._end, self.limit)
-        for future in self._begun:
-            if future.done():
-                future.result()
+    def begin_full(self, *, at_once: bool = True) -> None:
+        """Send what is full. What may be the last slice waits: more of it may come.
+
+        `at_once` raises what has failed; else that waits for `conclude`, and nothing more is sent.
+        """
+        if (failure := self._failure()) is None:
+            while self._spool.size - self._end > self.limit:
+                self._begin(self._end, self.limit)
+        elif at_once:
+            raise failure
 
     def conclude(self, progress: Progress) -> tuple[BlobRef, ...]:
         """Send the rest and wait for all; the blobs in their order."""
-        while (rest := self._spool.size - self._end) > 0:
-            self._begin(self._end, min(rest, self.limit))
+        if (failure := self._failure()) is not None:
+            raise failure
+        self._begin_until(self._spool.size)
         return self._gather(progress)
+
+    def resume(self, landed: Sequence[tuple[int, BlobRef]]) -> None:
+        """Instead of sending: the host has these, each from its offset on."""
+        for offset, blob in landed:
+            self._begin_until(offset)
+            body = Slice(self._spool, offset, blob.size, self._count)
+            self._begun.append(_done([(body, blob)]))
+            self._count(blob.size)
+            self._end = offset + blob.size
+
+    def keep(self, kept: "Kept") -> None:
+        """What has landed, and what will, is noted there."""
+        with self._lock:
+            self._kept = kept
+            for body, blob in self._noted:
+                kept.add(body.offset, blob)
 
     def again(self, progress: Progress) -> tuple[BlobRef, ...]:
         """Everything anew: bytes that are stored already are not safe until a record names them."""
@@ -75,6 +101,14 @@ class Uploads:
 
     def close(self) -> None:
         self._transfers.close()
+
+    def _failure(self) -> BaseException | None:
+        done = (future.exception() for future in self._begun if future.done())
+        return next(filter(None, done), None)
+
+    def _begin_until(self, end: int) -> None:
+        while (rest := end - self._end) > 0:
+            self._begin(self._end, min(rest, self.limit))
 
     def _begin(self, offset: int, size: int) -> None:
         self._begun.append(self._transfers.submit(lambda: list(self._send(offset, size))))
@@ -106,6 +140,7 @@ class Uploads:
         if (blob.cid, blob.size) != (body.cid, size):
             raise BadAnswer("the host answered an upload with another blob")
         if blob.mime == PACK_MIME:
+            self._note(body, blob)
             yield body, blob
         elif cuts < _MOST_CUTS and size > 1:
             # Taken for a kind of file by its first bytes, and kept as one.
@@ -113,6 +148,13 @@ class Uploads:
             yield from self._send(offset + 1, size - 1, cuts=cuts + 1)
         else:
             raise BadAnswer(f"the host keeps packs as {blob.mime[:100]!r}, not as {PACK_MIME}")
+
+    def _note(self, body: Slice, blob: BlobRef) -> None:
+        with self._lock:
+            if self._kept is None:
+                self._noted.append((body, blob))
+            else:
+                self._kept.add(body.offset, blob)
 
     def _show(self, meter: Meter | None) -> None:
         """On `meter`, all that was sent before too; None once nothing may be drawn any more."""
@@ -129,3 +171,9 @@ class Uploads:
 
 
 _Landed = tuple[Slice, BlobRef]
+
+
+def _done(landed: list[_Landed]) -> Future[list[_Landed]]:
+    future: Future[list[_Landed]] = Future()
+    future.set_result(landed)
+    return future

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scripts._bench import counts, embedded, history, large, speed, startup
+from scripts._bench import counts, embedded, folding, history, large, speed, startup, verified
 from scripts._bench.lab import Lab, lab
 from scripts._bench.machine import GIT, Failed, Machine
 from scripts._bench.programs import Programs, installed
@@ -30,6 +30,8 @@ _SECTIONS: dict[str, Callable[[Lab], Iterator[Figure]]] = {
     **counts.SECTIONS,
     **large.SECTIONS,
     **embedded.SECTIONS,
+    **verified.SECTIONS,
+    **folding.SECTIONS,
     **startup.SECTIONS,
 }
 _BLOB_LIMIT = {"memory": 100 * MIB}  # bytes; elsewhere the reference PDS's own, 5 MiB
@@ -44,6 +46,8 @@ def main() -> None:
     sizes = QUICK if options.quick else Sizes()
     if options.runs:
         sizes = replace(sizes, runs=options.runs, starts=options.runs)
+    given = {name: getattr(options, name) for name in ("pushes", "forced")}
+    sizes = replace(sizes, **{name: count for name, count in given.items() if count})
     try:
         document = _measure(options, sizes)
     except (Failed, subprocess.CalledProcessError, OSError) as error:
@@ -61,6 +65,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(_SECTIONS)} (all)")
     add("--repo", type=Path, metavar="PATH", help="a real repository instead of a synthetic one")
     add("--runs", type=_count, metavar="N", help="timed runs of each contestant (5; startup: 15)")
+    add("--pushes", type=_count, metavar="N", help="small pushes in a row (1,000)")
+    add("--forced", type=_count, metavar="N", help="pushes by force of one file (50)")
     add("--quick", action="store_true", help="everything small: only the counts say anything")
     add("--json", action="store_true", help="print one document with every run, and no table")
     # By scripts/bench: whether it is worth installing all this, and the folder it was called in.

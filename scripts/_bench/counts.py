@@ -85,7 +85,7 @@ def pushes(lab: Lab) -> Iterator[Figure]:
         raise Failed("a clone is not what was pushed")
     machine.git("fsck", "--strict", cwd=machine.root / "counted")
     name = f"clone of {count:,} small pushes"
-    yield Figure("pushes", name, len(seen), "requests", _CLONE, note=_told(seen))
+    yield Figure("pushes", name, len(seen), "requests", _CLONE, note=told(seen))
 
     reader = lab.reader()
 
@@ -126,10 +126,10 @@ def _small_push(name: str, seen: Sequence[str]) -> Iterator[Figure]:
 
 
 def _figure(name: str, count: int, most: int, seen: Sequence[str] = ()) -> Figure:
-    return Figure("requests", name, count, "requests", most, note=_told(seen))
+    return Figure("requests", name, count, "requests", most, note=told(seen))
 
 
-def _told(seen: Sequence[str]) -> str:
+def told(seen: Sequence[str]) -> str:
     short = Counter("PLC" if "did:" in call else call.rpartition(".")[2] for call in seen)
     return ", ".join(f"{count} {call}" for call, count in short.items())
 

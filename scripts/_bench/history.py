@@ -67,6 +67,17 @@ def noise(size: int, *, each: int = _NOISE_FILE) -> Iterator[bytes]:
         yield b"\n"
 
 
+def orphans(count: int, size: int) -> Iterator[bytes]:
+    """Commits without a parent, on branches f1, f2, …: each with one incompressible file."""
+    random = Random(_SEED)
+    for number in range(1, count + 1):
+        yield _commit(number, f"f{number}", f"File {number}")
+        yield f"M 644 inline file.bin\ndata {size}\n".encode()
+        for at in range(0, size, MIB):
+            yield random.randbytes(min(MIB, size - at))
+        yield b"\n"
+
+
 def _commit(number: int, branch: str, message: str) -> bytes:
     head = f"commit refs/heads/{branch}\nmark :{number}\n"
     when = f"committer Bench <bench@example.com> {_EPOCH + number * 3600} +0000\n"

@@ -147,9 +147,10 @@ def _left(verb: str, files: list[str]) -> Figure:
 
 
 def _files(folder: Path) -> set[str]:
-    """All below, but what is to stay: which packs were taken, and which generations were seen."""
+    """All below, but what is to stay: which packs were taken, how large those are that were pushed,
+    and which generations were seen."""
     found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return {str(path) for path in found if path.suffix not in (".taken", ".seen")}
+    return {str(path) for path in found if path.suffix not in (".taken", ".packs", ".seen")}
 
 
 def _is_left(name: str) -> bool:

@@ -25,27 +25,27 @@ def main() -> None:
     items: list[Item] = []
     for number in range(int(count)):
         key = record_key(Nsid(collection), Rkey(f"{number:07}"))
-        value = _kept(blocks, encode({"$type": collection, "number": number}))
+        value = kept(blocks, encode({"$type": collection, "number": number}))
         items.append((key, value, layer_of(key)))
-    root = _tree(blocks, items, max(layer for _, _, layer in items))
+    root = tree(blocks, items, max(layer for _, _, layer in items))
     assert root is not None
     commit = Commit(_DID, _REV, root).sign(PrivateKey.generate(Curve.P256))
     with open(Path(place), "wb") as file:
-        file.writelines(write_car(_kept(blocks, commit), blocks.items()))
+        file.writelines(write_car(kept(blocks, commit), blocks.items()))
 
 
-def _tree(blocks: dict[bytes, bytes], items: list[Item], layer: int) -> bytes | None:
+def tree(blocks: dict[bytes, bytes], items: list[Item], layer: int) -> bytes | None:
     """The subtree on the layer that has just these keys, all at once."""
     if not items:
         return None
     here = [at for at, item in enumerate(items) if item[2] == layer]
     bounds = zip([-1, *here], [*here, len(items)], strict=True)
-    subtrees = tuple(_tree(blocks, items[low + 1 : high], layer - 1) for low, high in bounds)
+    subtrees = tuple(tree(blocks, items[low + 1 : high], layer - 1) for low, high in bounds)
     node = Node(tuple(items[at][0] for at in here), tuple(items[at][1] for at in here), subtrees)
-    return _kept(blocks, node.encode())
+    return kept(blocks, node.encode())
 
 
-def _kept(blocks: dict[bytes, bytes], block: bytes) -> bytes:
+def kept(blocks: dict[bytes, bytes], block: bytes) -> bytes:
     cid = cid_of(block)
     blocks[cid] = block
     return cid

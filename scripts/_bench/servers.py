@@ -19,7 +19,7 @@ from scripts._bench.programs import ROOT
 
 _READY_WITHIN = 60.0  # seconds
 PASSWORD = "correct horse battery staple"
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows loopback
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows loopback
 _LIGHTTPD = """\
 server.document-root = "{root}"
 server.port = {port}
@@ -61,7 +61,7 @@ def ask(url: str, body: Mapping[str, Any] | None = None) -> Any:
     """What a GET is answered, or a POST of JSON."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with _DIRECT.open(request, timeout=60) as response:
+    with DIRECT.open(request, timeout=60) as response:
         return json.load(response)
 
 
@@ -126,7 +126,7 @@ def s3(moto_server: Path, root: Path) -> Iterator[dict[str, str]]:
     ):
         _wait_for(port, process)
         make_bucket = urllib.request.Request(f"{url}/bench", method="PUT")
-        with _DIRECT.open(make_bucket, timeout=60):
+        with DIRECT.open(make_bucket, timeout=60):
             pass
         keys = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
         yield {"AWS_ENDPOINT_URL": url, "AWS_DEFAULT_REGION": "us-east-1", **keys}

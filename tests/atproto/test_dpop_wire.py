@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from git_knotless.atproto import transport as transport_module
+from git_knotless import limits
 from git_knotless.atproto.credentials import Once
 from git_knotless.atproto.dpop import Dpop, DpopKey
 from git_knotless.atproto.errors import AtprotoError, HostTimeout
@@ -69,7 +69,7 @@ def test_a_connection_for_the_second_sending_has_its_own_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first may take longer than any connection may."""
-    monkeypatch.setattr(transport_module, "_ALL_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(limits, "CONNECT_ALL", 0.5)
 
     def late(connection: Connection) -> None:
         connection.request()

@@ -125,8 +125,8 @@ def test_a_wrong_password(client: Client, identity: Identity) -> None:
 def test_records(client: Client, alice: Account, auth: SessionAuth) -> None:
     host, did = alice.pds, auth.did
     writes = [create(f"k.{number}", "é") for number in range(5)]
-    kinds = repo.apply_writes(client, host, did, writes, auth=auth)
-    assert kinds == ("com.atproto.repo.applyWrites#createResult",) * 5
+    done = repo.apply_writes(client, host, did, writes, auth=auth)
+    assert done.kinds == ("com.atproto.repo.applyWrites#createResult",) * 5
 
     found = repo.get_record(client, host, did, COLLECTION, Rkey("k.3"))
     assert found.value == {"$type": COLLECTION, "a": "é"}
@@ -136,14 +136,14 @@ def test_records(client: Client, alice: Account, auth: SessionAuth) -> None:
     page = repo.list_records(client, host, did, COLLECTION)
     assert [record.rkey for record in page.records] == ["k.4", "k.3", "k.2", "k.1", "k.0"]
 
-    kinds = repo.apply_writes(
+    done = repo.apply_writes(
         client,
         host,
         did,
         [Write("update", Rkey("k.0"), {"a": 2}), Write("delete", Rkey("k.1"))],
         auth=auth,
     )
-    assert [kind.partition("#")[2] for kind in kinds] == ["updateResult", "deleteResult"]
+    assert [kind.partition("#")[2] for kind in done.kinds] == ["updateResult", "deleteResult"]
     with pytest.raises(RecordNotFound):
         repo.get_record(client, host, did, COLLECTION, Rkey("k.1"))
     offset = client.clock_offset(host)

@@ -22,6 +22,7 @@ from git_knotless.atproto.errors import (
     ServerFault,
     XrpcError,
 )
+from git_knotless.atproto.guard import PrivateAddress
 from git_knotless.atproto.identity import Identity
 from git_knotless.atproto.oauth import BadRedirect, LoginRefused, NoOAuth, WrongAccount, begin
 from git_knotless.atproto.oauth_metadata import discover
@@ -175,7 +176,7 @@ def test_a_host_that_does_not_say_who_logs_people_in(
 def test_a_host_elsewhere_does_not_send_us_into_our_own_network(issuer: str) -> None:
     pds = "https://pds.example.com"
     server = AuthServer(origin=pds, resource={"authorization_servers": [issuer]})
-    with client_of(server) as client, pytest.raises(BadAnswer, match="which is not public"):
+    with client_of(server) as client, pytest.raises(PrivateAddress, match="which is not public"):
         discover(client, pds)
     assert server.take() == [RESOURCE]
 

@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from git_knotless.atproto.pace import LEAST_RATE, Deadline, Pace
+from git_knotless.atproto.pace import Deadline, Pace
+from git_knotless.limits import RATE
 
 
 @dataclass
@@ -70,7 +71,7 @@ def test_a_body_has_a_window_for_each_part(clock: Clock) -> None:
     pace = Pace(120, 30, now=clock)
     pace.await_body()
     clock.now += 29
-    pace.got(30 * LEAST_RATE - 1)
+    pace.got(30 * RATE - 1)
     assert seconds(pace) == 1
     pace.got(1)
     assert seconds(pace) == 30

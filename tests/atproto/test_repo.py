@@ -127,9 +127,11 @@ KINDS = (
 
 
 def test_apply_writes() -> None:
-    host = Script([json_answer({"commit": {}, "results": [{"$type": kind} for kind in KINDS]})])
+    results = [{"$type": kind} for kind in KINDS]
+    host = Script([json_answer({"commit": {"rev": "3k2akcsyzdc2r"}, "results": results})])
     with client_for(host) as client:
-        assert repo.apply_writes(client, PDS, ME, WRITES, auth=Token()) == KINDS
+        done = repo.apply_writes(client, PDS, ME, WRITES, auth=Token())
+    assert done == repo.Applied(KINDS, "3k2akcsyzdc2r")
     (body,) = host.bodies
     assert body == (
         b'{"repo":"did:plc:ewvi7nxzyoun6zhxrhs64oiz","writes":['
@@ -156,12 +158,20 @@ def test_results_that_are_none(answer: dict[str, Any]) -> None:
         repo.apply_writes(client, PDS, ME, WRITES, auth=Token())
 
 
+@pytest.mark.parametrize("commit", [{}, None, [], {"rev": 1}, {"rev": "x"}])
+def test_a_revision_that_is_none(commit: Any) -> None:
+    results = [{"$type": kind} for kind in KINDS]
+    with client_for(Script([json_answer({"commit": commit, "results": results})])) as client:
+        done = repo.apply_writes(client, PDS, ME, WRITES, auth=Token())
+    assert done == repo.Applied(KINDS, None)
+
+
 def test_a_batch_that_is_refused_for_a_while_is_sent_again() -> None:
     waits = Waits()
     limited = xrpc_error(429, "RateLimitExceeded", retry_after="7")
     host = Script([limited, json_answer({"results": [{"$type": kind} for kind in KINDS]})])
     with client_for(host, waits) as client:
-        assert repo.apply_writes(client, PDS, ME, WRITES, auth=Token()) == KINDS
+        assert repo.apply_writes(client, PDS, ME, WRITES, auth=Token()).kinds == KINDS
     assert len(waits.seconds) == 1
     assert host.bodies[0] == host.bodies[1]
 

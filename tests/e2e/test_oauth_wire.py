@@ -31,6 +31,7 @@ from git_knotless.errors import LoginNeeded
 from git_knotless.storage.scope import login_scope, missing, of_a_repository
 from tests.approval import Page
 from tests.gitenv import GitEnv
+from tests.helper.test_autofold import Busy
 from tests.network import Account, Network, run_testnet
 from tests.proxy import Exchange, proxy
 
@@ -242,6 +243,17 @@ def test_a_push_renews_what_has_expired(
     assert renewed.refresh != session.refresh
     assert not works(client, session), "the old token is dead"
     assert works(client, renewed)
+
+
+def test_folding_in_the_background_with_an_oauth_session(
+    one: GitEnv, store: SessionStore, alice: Account, session: Session
+) -> None:
+    busy = Busy(one, alice)
+    expire(store, session)
+    assert "in background" in busy.push()
+    busy.wait()
+    assert len(busy.packs()) == 1
+    assert busy.clones()
 
 
 def test_a_push_that_the_login_does_not_cover(

@@ -99,17 +99,6 @@ def test_push_options_and_signatures(alice: Person) -> None:
     }
 
 
-def test_depth_and_filter_are_said_not_to_be_honoured(alice: Person) -> None:
-    alice.published()
-    for option in ("--depth=1", "--filter=blob:none"):
-        name = option.strip("-=:1").replace("=", "-").replace(":", "-")
-        path = alice.machine.root / name
-        said = alice.git("clone", option, alice.url(), str(path)).err
-        assert said.count("not honoured yet") == 1, said
-        assert alice.git("rev-list", "--count", "HEAD", cwd=path).out == "3\n"
-        alice.git("fsck", cwd=path)
-
-
 def test_from_a_sha256_repository(alice: Person) -> None:
     url = alice.create()
     work = alice.machine.root / "sha256"

@@ -6,20 +6,22 @@ seen with git itself, and without a network.
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from git_knotless.helper.connect import EmptyRepository, empty_repository
+from git_knotless.helper.connect import is_partial
 from git_knotless.helper.conversation import Conversation
 from git_knotless.helper.options import Options
 from git_knotless.helper.service import revisions
 from git_knotless.helper.stderr import say, tell
+from git_knotless.storage.bare import Refs
 from git_knotless.storage.git import Git
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.snapshot import Snapshot, hidden_among
 from git_knotless.storage.updates import Outcome, Update, judge
+from git_knotless.storage.upload_pack import UploadPack, upload_pack
 
 KEY = "3jzfcijpj2z2a"
 
@@ -74,8 +76,16 @@ class LocalRemote:
                 )
         return [*outcomes, *(Outcome(move.name) for move in moves)]
 
-    def empty_repository(self, head: str) -> AbstractContextManager[EmptyRepository]:
-        return empty_repository(head, os.environ)
+    def is_partial(self) -> bool:
+        return is_partial(self.here)
+
+    @contextmanager
+    def upload_pack(self, options: Options) -> Iterator[UploadPack]:
+        snapshot = self.snapshot(for_push=False)
+        with upload_pack(os.environ) as server:
+            server.show(Refs.of(snapshot.repo.head, snapshot.live))
+            server.use(self.there.objects_dir)
+            yield server
 
     def warn(self, text: str) -> None:
         say("warning", text)

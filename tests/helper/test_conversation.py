@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from git_knotless.errors import KnotlessError
+from git_knotless.helper.connect import Request
 from git_knotless.helper.conversation import Conversation
 from git_knotless.helper.options import Options
 from git_knotless.helper.protocol import GitGone
@@ -45,8 +46,8 @@ class Echo:
     def advertise(self) -> bytes:
         return b"000eversion 2\n0000"
 
-    def answer(self, request: bytes) -> bytes:
-        return b"<" + request + b">"
+    def answer(self, request: Request) -> Iterator[bytes]:
+        yield from (b"<", *request, b">")
 
 
 @dataclass
@@ -60,8 +61,9 @@ class Remote:
     wanted: list[tuple[Sequence[str], Options]] = field(default_factory=list)
     pushed: list[tuple[Sequence[Update], Options]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    heads: list[str] = field(default_factory=list)
+    served: list[Options] = field(default_factory=list)
     shallow: bool = False
+    partial: bool = False
 
     def snapshot(self, *, for_push: bool) -> Snapshot:
         self.readings.append(for_push)
@@ -83,9 +85,12 @@ class Remote:
             raise self.outcomes
         return self.outcomes or [Outcome(update.name) for update in updates]
 
+    def is_partial(self) -> bool:
+        return self.partial
+
     @contextmanager
-    def empty_repository(self, head: str) -> Iterator[Echo]:
-        self.heads.append(head)
+    def upload_pack(self, options: Options) -> Iterator[Echo]:
+        self.served.append(options)
         yield Echo()
 
     def warn(self, text: str) -> None:
@@ -133,9 +138,10 @@ TABLE = [
         {},
         "error sha256 is not the object format of this remote\n",
     ),
-    ("option depth 0\noption depth 1\n", {}, "ok\nunsupported\n"),
-    ("option depth 2147483647\noption deepen-relative true\n", {}, "ok\nunsupported\n"),
-    ("option filter blob:none\noption from-promisor 1\n", {}, "unsupported\nunsupported\n"),
+    ("option depth 0\noption depth 1\n", {}, "ok\nok\n"),
+    ("option depth 2147483647\noption deepen-relative true\n", {}, "ok\nok\n"),
+    ("option deepen-since 2026-01-02\noption deepen-not v1\n", {}, "ok\nok\n"),
+    ("option filter blob:none\noption from-promisor 1\n", {}, "ok\nok\n"),
     ("option update-shallow true\noption family ipv4\n", {}, "unsupported\nunsupported\n"),
     # list
     ("list\n", {}, "\n"),
@@ -336,36 +342,70 @@ def test_a_batch_ends_and_the_conversation_goes_on() -> None:
     assert [wants for wants, _ in remote.wanted] == [(ONE,), (TWO,)]
 
 
-def test_an_empty_repository_is_served_with_its_default_branch() -> None:
-    remote = Remote(default="trunk")
-    talk("stateless-connect git-upload-pack\n", remote)
-    assert remote.heads == ["refs/heads/trunk"]
+CONNECT = "stateless-connect git-upload-pack\n"
+PUT_THROUGH = "\n000eversion 2\n0000"
 
 
 def test_a_default_branch_that_git_refuses_is_not_served() -> None:
-    assert talk("stateless-connect git-upload-pack\n", Remote(default="a..b")) == "fallback\n"
+    assert talk(CONNECT, Remote(default="a..b")) == "fallback\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "partial", "served"),
+    [
+        ("", False, False),
+        ("option depth 1\n", False, True),
+        ("option deepen-since yesterday\n", False, True),
+        ("option deepen-not v1\n", False, True),
+        ("option filter tree:0\n", False, True),
+        ("", True, True),
+        # all of history is no less than everything; 0 is none of it left to ask for
+        ("option depth 2147483647\n", False, False),
+        ("option depth 2147483647\n", True, True),
+        ("option depth 1\noption depth 0\n", False, False),
+        ("option followtags true\noption cloning true\n", False, False),
+    ],
+)
+def test_git_is_put_through_for_less_than_everything(
+    said: str, partial: bool, served: bool
+) -> None:
+    remote = Remote(FULL, partial=partial)
+    answer = talk(f"{said}{CONNECT}", remote).removeprefix("ok\n" * said.count("\n"))
+    assert answer == (PUT_THROUGH if served else "fallback\n")
+    assert remote.readings == ([] if served else [False])
+
+
+def test_git_that_asks_again_is_told_the_same() -> None:
+    remote = Remote(FULL)
+    answer = talk(f"{CONNECT}option filter blob:none\n{CONNECT}fetch {ONE} {MAIN}\n\n", remote)
+    assert answer == "fallback\nok\nfallback\n\n"
+    assert remote.wanted
+    assert not remote.served
 
 
 def test_what_is_not_honoured_is_said_once() -> None:
-    remote = Remote()
-    talk(
-        "option depth 1\noption filter blob:none\noption filter blob:none\noption depth 2\n",
-        remote,
-    )
+    """git that does not ask to be put through speaks an old protocol."""
+    remote, fetch = Remote(), f"fetch {ONE} {MAIN}\n\n"
+    said = "option depth 1\noption filter blob:none\noption filter blob:none\noption depth 2\n"
+    talk(f"{said}{fetch}{fetch}", remote)
+    without = "is not honoured without protocol version 2 (protocol.version)"
+    everything = "everything is fetched"
     assert remote.warnings == [
-        "--depth is not honoured yet: everything is fetched",
-        "--filter is not honoured yet: everything is fetched",
+        f"--depth {without}: {everything}",
+        f"--filter {without}: {everything}",
     ]
 
 
-def test_no_depth_is_honoured_but_all_of_it() -> None:
+def test_no_depth_is_honoured_by_an_old_protocol_but_all_of_it() -> None:
     remote = Remote(shallow=True)
     fetch = f"fetch {ONE} {MAIN}\n\n"
-    talk(f"option depth 2147483647\n{fetch}option depth 0\n{fetch}option depth 3\n", remote)
-    assert [options.unshallow for _, options in remote.wanted] == [True, False]
-    assert remote.warnings == [
-        "--depth is not honoured yet: history stays cut off where it is (git fetch --unshallow)"
-    ]
+    talk(f"option depth 2147483647\n{fetch}option depth 0\n{fetch}option depth 3\n{fetch}", remote)
+    assert [options.unshallow for _, options in remote.wanted] == [True, False, False]
+    (warning,) = remote.warnings
+    assert warning == (
+        "--depth is not honoured without protocol version 2 (protocol.version): history stays cut"
+        " off where it is (git fetch --unshallow)"
+    )
 
 
 def test_refs_that_cannot_be_shown_are_few_lines() -> None:

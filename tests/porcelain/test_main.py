@@ -101,7 +101,7 @@ COMMANDS = dict(all_commands(get_command(app)))
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("option", ["-h", "--help"])
+@pytest.mark.parametrize("option", ["-h", pytest.param("--help", marks=pytest.mark.slow)])
 def test_every_command_has_help_with_an_example(
     path: tuple[str, ...], option: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -138,7 +138,7 @@ def test_help_is_what_h_shows(
         (["cloen"], "no such command 'cloen', did you mean 'clone'?"),
         (["auht"], "no such command 'auht'"),
         (["repo", "lst"], "no such command 'lst', did you mean 'list'?"),
-        (["repo", "veiw"], "no such command 'veiw'"),
+        (["repo", "veiw"], "no such command 'veiw', did you mean 'verify'?"),
         (["repo", "creat"], "no such command 'creat'"),
     ],
 )

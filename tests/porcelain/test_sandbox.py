@@ -17,6 +17,7 @@ import pytest
 
 from git_knotless.porcelain import sandbox as command
 from git_knotless.porcelain.sandbox_folder import Folder
+from tests.forked import python_of_forks
 from tests.gitenv import GIT, GitEnv, Result
 
 WARNING = "warning: a sandbox is for trying things out, and no place to keep work\n"
@@ -34,7 +35,8 @@ class Machine(GitEnv):
         return self.git("knotless", "sandbox", *arguments, **options)
 
     def begin(self, *arguments: str) -> dict[str, Any]:
-        done = self.sandbox("start", "--json", *arguments)
+        """One whose server is a fork too."""
+        done = self.sandbox("start", "--json", *arguments, env=python_of_forks())
         assert done.err == WARNING
         described: dict[str, Any] = json.loads(done.out)
         return described
@@ -414,13 +416,13 @@ def test_a_file_is_no_folder(one: Machine) -> None:
 def test_nothing_of_the_current_directory_is_run(one: Machine) -> None:
     for name in ("uvicorn", "json", "git_knotless"):
         (one.root / f"{name}.py").write_text("raise SystemExit('not ours')\n")
-    one.begin()
+    one.sandbox("start")
 
 
 def test_a_server_that_hangs_is_ended_all_the_same(
     one: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.kill(one.begin()["pid"], signal.SIGSTOP)
+    os.kill(json.loads(one.sandbox("start", "--json").out)["pid"], signal.SIGSTOP)
     monkeypatch.setattr("git_knotless.porcelain.sandbox_folder._END_SECONDS", 0.2)
     folder = Folder(one.folder)
     with folder.held():

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -108,7 +109,7 @@ def test_ports_are_kept(tmp_path: Path) -> None:
     base = _free_ports(3)
     options = ("--json", "--dir", str(tmp_path), "--port", str(base))
     for hosts in (1, 2):
-        with start_sandbox(*options, "--pds", str(hosts)) as process:
+        with start_sandbox(*options, "--pds", str(hosts), forked=True) as process:
             described = ready(process)
     urls = [described["plc"], *(pds["url"] for pds in described["pds"])]
     assert urls == [f"http://localhost:{base + at}" for at in range(3)]
@@ -120,14 +121,14 @@ def test_it_goes_to_other_ports(tmp_path: Path) -> None:
     options = ("--json", "--dir", str(tmp_path), "--pds", "2")
     accounts = ("--account", "alice.test", "--account", "bob.pds1.test")
     for port in (base, base + 1):
-        with start_sandbox(*options, *accounts, "--port", str(port)) as process:
+        with start_sandbox(*options, *accounts, "--port", str(port), forked=True) as process:
             described = ready(process)
             urls = [f"http://localhost:{port + at}" for at in range(3)]
             assert [described["plc"], *(pds["url"] for pds in described["pds"])] == urls
             for account, url in zip(described["accounts"], urls[1:], strict=True):
                 document = httpx.get(f"{urls[0]}/{account['did']}").json()
                 assert document["service"][0]["serviceEndpoint"] == url
-    with start_sandbox(*options) as process:
+    with start_sandbox(*options, forked=True) as process:
         assert ready(process)["plc"] == urls[0]
 
 
@@ -135,7 +136,7 @@ def test_ports_that_a_did_is_held_at_are_kept(tmp_path: Path) -> None:
     """By its owner, who has taken the host's keys out of it."""
     base = _free_ports(4)
     options = ("--json", "--dir", str(tmp_path), "--account", "alice.test")
-    with start_sandbox(*options, "--port", str(base)) as process:
+    with start_sandbox(*options, "--port", str(base), forked=True) as process:
         described = ready(process)
         did = described["accounts"][0]["did"]
         log = httpx.get(f"{described['plc']}/{did}/log/last").json()
@@ -149,7 +150,7 @@ def test_ports_that_a_did_is_held_at_are_kept(tmp_path: Path) -> None:
             f"sandbox: {did} is at http://localhost:{base + 1} by keys that are not the sandbox's,"
             " so it keeps its ports\n"
         )
-    with start_sandbox(*options) as process:
+    with start_sandbox(*options, forked=True) as process:
         assert ready(process)["plc"] == f"http://localhost:{base}"
 
 
@@ -247,21 +248,27 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
     """What was answered with 200 is there, records and blobs, and the repo verifies."""
     options = ("--json", "--dir", str(tmp_path), "--account", "alice.test")
     landed: dict[str, str] = {}
-    for wait in (0.3, 0.5, 0.8):
+    for enough in (10, 25, 40):
         with start_sandbox(*options) as process:
             described = ready(process)
-            killer = threading.Timer(wait, process.kill)
+            killer = threading.Thread(target=kill_after, args=(process, landed, enough))
             with connect(described) as network, suppress(httpx.TransportError):
                 killer.start()
                 write_until_it_ends(network.hosts[0], described["accounts"][0], landed)
             killer.join()
     with start_sandbox(*options) as process, connect(ready(process)) as network:
         did = described["accounts"][0]["did"]
-        assert len(landed) > 10
+        assert len(landed) >= 40
         for key, cid in landed.items():
             assert proven(network, did, key) is not None
             params = {"did": did, "cid": cid}
             assert network.hosts[0].send("GET", "com.atproto.sync.getBlob", params=params).content
+
+
+def kill_after(process: subprocess.Popen[str], landed: dict[str, str], enough: int) -> None:
+    while len(landed) < enough and process.poll() is None:
+        time.sleep(0.001)  # at any moment of the write after
+    process.kill()
 
 
 def write_until_it_ends(host: Host, account: dict[str, str], landed: dict[str, str]) -> None:

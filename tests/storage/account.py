@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from git_knotless.atproto.allowance import Kind, Left
 from git_knotless.atproto.errors import (
     BlobNotFound,
     HostUnreachable,
@@ -21,7 +22,7 @@ from git_knotless.atproto.errors import (
     ServerFault,
 )
 from git_knotless.atproto.syntax import Did, Rkey
-from git_knotless.storage.listing import Page, everything, under
+from git_knotless.storage.listing import Page, ReadPage, everything, under, whole
 from git_knotless.storage.store import BlobBody, BlobRef, HostFacts, Record, Write
 
 DID = Did("did:plc:" + "a" * 24)
@@ -53,6 +54,7 @@ class Account:
     blobs: dict[str, bytes] = field(default_factory=dict)
     batches: list[Sequence[Write]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    allowance: dict[Kind, Left] = field(default_factory=dict)
     before: Callable[[Sequence[Write]], None] = lambda writes: None
     after: Callable[[Sequence[Write]], None] = lambda writes: None
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -68,10 +70,17 @@ class Account:
     def list(
         self, collection: str, prefix: str, *, newest_first: bool = False
     ) -> Iterator[Sequence[Record]]:
+        read = self._reader(collection)
+        return under(prefix, read, newest_first=newest_first) if prefix else everything(read)
+
+    def list_whole(self, collection: str, prefix: str) -> Iterator[Sequence[Record]]:
+        return whole(prefix, self._reader(collection), lambda: str(len(self.batches)))
+
+    def _reader(self, collection: str) -> ReadPage:
         def read(cursor: str | None, ascending: bool) -> Page:
             return self._page(collection, cursor, ascending)
 
-        return under(prefix, read, newest_first=newest_first) if prefix else everything(read)
+        return read
 
     def _page(self, collection: str, cursor: str | None, ascending: bool) -> Page:
         self.requests.append(f"list {collection}")
@@ -139,14 +148,14 @@ class Account:
             values[rkey] = dict(value)
         self.after([write])
 
-    def upload(self, body: BlobBody) -> BlobRef:
+    def upload(self, body: BlobBody, *, mime: str = "application/x-git-pack") -> BlobRef:
         self.requests.append("upload")
         if self.blob_limit is not None and body.size > self.blob_limit:
             raise refusal(PayloadTooLarge, 413, "PayloadTooLarge")
         data = b"".join(body.chunks())
         assert len(data) == body.size
         self.blobs[cid_of(data)] = data
-        return BlobRef(cid_of(data), sniffed(data), len(data))
+        return BlobRef(cid_of(data), sniffed(data, mime), len(data))
 
     def download(self, blob: BlobRef) -> Iterator[bytes]:
         self.requests.append("download")
@@ -161,6 +170,9 @@ class Account:
     def learn_blob_limit(self, limit: int) -> None:
         self.blob_limit = limit
 
+    def left(self, kind: Kind) -> Left | None:
+        return self.allowance.get(kind)
+
     def clock_offset(self) -> float:
         return self.offset
 
@@ -170,8 +182,8 @@ def version(value: Mapping[str, Any]) -> str:
     return cid_of(json.dumps(value, sort_keys=True).encode())
 
 
-def sniffed(data: bytes) -> str:
-    """What the reference PDS makes of some bytes, whatever type was declared."""
+def sniffed(data: bytes, declared: str) -> str:
+    """What the reference PDS makes of some bytes; `declared` where it knows no better."""
     if data.startswith(b"\x1f\x8b"):
         return "application/gzip"
-    return "application/zip" if data.startswith(b"PK\x03\x04") else "application/x-git-pack"
+    return "application/zip" if data.startswith(b"PK\x03\x04") else declared

@@ -51,9 +51,9 @@ class Host(Account):
         self.meet("after apply")
         return done
 
-    def upload(self, body: BlobBody) -> BlobRef:
+    def upload(self, body: BlobBody, **options: Any) -> BlobRef:
         self.meet("before upload")
-        done = super().upload(body)
+        done = super().upload(body, **options)
         self.meet("after upload")
         return done
 

@@ -196,3 +196,36 @@ def test_a_lot_of_complaints_stop_nothing(gitenv: GitEnv, work: Path) -> None:
     expected = pytest.raises(GitError, match=r"^git loud: warning: words$")
     with git.popen("loud") as child, expected:
         child.finish()
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_partial"),
+    [
+        ("remote.origin.promisor=true", True),
+        ("remote.origin.promisor", True),
+        ("remote.origin.promisor=false", False),
+        ("remote.origin.partialclonefilter=blob:none", False),
+        ("extensions.partialClone=origin", True),
+        ("core.promisor=true", False),
+    ],
+)
+def test_a_remote_may_have_promised_objects(git: Git, setting: str, is_partial: bool) -> None:
+    name, given, text = setting.partition("=")
+    count = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": name, "GIT_CONFIG_VALUE_0": text}
+    as_typed = {"GIT_CONFIG_PARAMETERS": f"'{name}'"}
+    assert git.within(count if given else as_typed).is_partial is is_partial
+
+
+def test_what_is_promised_is_sent_for_where_it_is_needed_only(gitenv: GitEnv, work: Path) -> None:
+    gitenv.git("config", "uploadpack.allowFilter", "true", cwd=work)
+    gitenv.git("config", "uploadpack.allowAnySHA1InWant", "true", cwd=work)
+    clone = gitenv.root / "clone"
+    args = ("clone", "-q", "--filter=blob:none", "--no-checkout", work.as_uri(), str(clone))
+    gitenv.git(*args)
+    git, blob = Git(clone / ".git", env=gitenv.env), gitenv.oid(work, "main:file1")
+    assert git.types([blob]) == {blob: None}
+    assert not git.missing([gitenv.oid(work)])
+    assert git.missing([NOWHERE])
+    assert git.types([blob]) == {blob: None}
+    assert git.fetching().run("cat-file", "-t", blob) == b"blob\n"
+    assert git.types([blob]) == {blob: "blob"}

@@ -1,11 +1,13 @@
 """Whatever a host makes of cursors, a listing holds each record of the prefix once."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from git_knotless import limits
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.storage.listing import Page, UnreadableListing, under
 from git_knotless.storage.store import Record
@@ -67,3 +69,31 @@ def test_a_cursor_that_loops_ends() -> None:
 
     with pytest.raises(UnreadableListing):
         listed(under("a.", read))
+
+
+def test_pages_of_others_records_end_somewhere() -> None:
+    """From a host that does not seek, and has no end."""
+    asked = iter(range(10**9))
+
+    def read(cursor: str | None, ascending: bool) -> Page:
+        at = next(asked)
+        return Page([Record(Rkey(f"z.{at:06}"), {}), Record(Rkey(f"c.{at:06}"), {})], str(at))
+
+    with pytest.raises(UnreadableListing):
+        listed(under("b.", read))
+    assert next(asked) == limits.PAGES + 1
+
+
+@settings(max_examples=20)
+@given(st.lists(st.text("abc", min_size=1, max_size=2), min_size=60, max_size=150))
+def test_what_does_not_descend_is_read_to_its_end(keys: list[str]) -> None:
+    """However late it shows: what is looked for may come last."""
+    rkeys = [f"y.{number:03}" for number in range(100, 30, -1)] + keys + ["b.last"]
+
+    def read(cursor: str | None, ascending: bool) -> Page:
+        at = int(cursor) if cursor and cursor.isdigit() else 0
+        page = [Record(Rkey(key), {}) for key in rkeys[at : at + 7]]
+        return Page(page, str(at + 7) if at + 7 < len(rkeys) else None)
+
+    descends = all(a > b for a, b in pairwise(rkeys[:-1]))
+    assert descends or "b.last" in listed(under("b.", read))

@@ -275,7 +275,7 @@ def test_an_interrupted_push_leaves_nothing(
 ) -> None:
     gitenv.commit(work, "noise", noise(20 * LIMIT))
 
-    def interrupt(*args: object) -> None:
+    def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("git_knotless.storage.uploads.Uploads.begin_full", interrupt)

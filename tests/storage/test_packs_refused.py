@@ -12,7 +12,7 @@ from git_knotless.storage.git import Git
 from git_knotless.storage.packfile import BadPack
 from git_knotless.storage.store import BlobRef
 from tests.gitenv import GitEnv
-from tests.storage.account import cid_of
+from tests.storage.account import DID, cid_of
 from tests.storage.packs import bytes_of, noise, publish
 from tests.storage.reader import KIB, LIMIT, Host, Reader, rewrite
 
@@ -35,7 +35,9 @@ def sealed(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
     return to
 
 
-SIZES = pytest.mark.parametrize("size", [0, 100 * KIB, 2 * 1024 * KIB])
+# In the record, in one blob and in several.
+SLOW = [pytest.param(size * KIB, marks=pytest.mark.slow) for size in (100, 2048)]
+SIZES = pytest.mark.parametrize("size", [0, 700 * KIB, *SLOW])
 
 
 @SIZES
@@ -81,14 +83,14 @@ def test_a_pack_that_is_not_what_its_record_says(
         host.blobs[cid_of(data)] = data
         fields["blobs"] = (BlobRef(cid_of(data), "application/x-git-pack", len(data)),)
     rewrite(host, record, **fields)
-    with pytest.raises(BadPack, match=f"^pack {record.rkey}: ") as raised:
+    with pytest.raises(BadPack, match=f"^{DID}: pack {record.rkey}: ") as raised:
         reader.take(tip)
     assert good.rkey not in raised.value.message
     assert "\n" not in raised.value.message
     assert reader.packs() == []
 
 
-@pytest.mark.parametrize("size", [100 * KIB, 2 * 1024 * KIB])
+@pytest.mark.parametrize("size", [700 * KIB, *SLOW])
 @pytest.mark.parametrize(
     ("served", "message"),
     [
@@ -114,7 +116,7 @@ def test_a_blob_that_is_not_what_it_is_called(
     host.blobs[cid] = served(host.blobs[cid])
     with pytest.raises(BadPack, match=message) as raised:
         reader.take(tip, clone=True)
-    assert raised.value.message.startswith(f"pack {record.rkey}: ")
+    assert raised.value.message.startswith(f"{DID}: pack {record.rkey}: ")
     assert reader.packs() == []
 
 

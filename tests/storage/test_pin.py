@@ -280,6 +280,25 @@ def test_a_remote_by_the_did_is_kept_to_its_repository_alone(run: Run) -> None:
     assert raised.value.hint == f"git remote set-url origin knotless://{OURS}/renamed"
 
 
+def test_where_a_remote_led_is_known_without_a_look(run: Run) -> None:
+    assert run.pin().place is None
+    run()
+    assert run.pin().place == (OURS, KEY)
+    assert run.pin(URL, URL).place is None, "a bare address is kept to nothing"
+    run.move()
+    run()
+    assert run.pin().place == (OTHER, KEY)
+    run.set_url("origin", BY_DID)
+    assert run.pin(url=BY_DID).place is None, "another address may lead elsewhere"
+
+
+@pytest.mark.parametrize(("name", "text"), [("did", "did:plc:../.."), ("key", "../../../etc")])
+def test_a_config_that_was_tampered_with_names_no_place(run: Run, name: str, text: str) -> None:
+    run()
+    run.gitenv.git("config", f"{SECTION}{name}", text, cwd=run.work)
+    assert run.pin().place is None
+
+
 def test_whoever_changes_the_address_means_another(run: Run) -> None:
     run()
     other = "knotless://bob.test/hello"

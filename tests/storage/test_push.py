@@ -4,7 +4,6 @@ import io
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,76 +18,19 @@ from git_knotless.errors import KnotlessError
 from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
-from git_knotless.storage.git import Git
-from git_knotless.storage.packrecord import PackRecord
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.push import push
 from git_knotless.storage.records import PACK, REF, REPO, RefRecord
 from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
-from git_knotless.storage.store import Record, Write
+from git_knotless.storage.store import Write
 from git_knotless.storage.updates import Outcome, Update
-from git_knotless.storage.url import parse_url
 from tests.gitenv import GitEnv
 from tests.storage.account import Account, refusal
+from tests.storage.pusher import MAIN, URL, Pusher
 
 pytestmark = pytest.mark.usefixtures("in_no_time")
-
-URL = parse_url("knotless://alice.test/repo")
-MAIN = "refs/heads/main"
-
-
-class Pusher:
-    """One person's clone, and the account that they push to."""
-
-    def __init__(self, gitenv: GitEnv, path: Path, host: Account) -> None:
-        self.gitenv, self.path, self.host = gitenv, path, host
-        self.repository = Repository(URL, host, writable=True)
-        self.git = Git(path / ".git", env=gitenv.env)
-        self.told: list[str] = []
-
-    def oid(self, revision: str) -> str:
-        return self.gitenv.oid(self.path, revision)
-
-    def push(
-        self, *specs: str, read: Snapshot | None = None, **options: Any
-    ) -> dict[str, str | None]:
-        """`specs` as git has them; what became of each."""
-        outcomes = push(
-            self.repository,
-            self.git,
-            read or self.repository.snapshot(),
-            [self._update(spec) for spec in specs],
-            progress=TextProgress(io.StringIO(), enabled=False),
-            notify=self.told.append,
-            **options,
-        )
-        return {outcome.name: outcome.error for outcome in outcomes}
-
-    def _update(self, spec: str) -> Update:
-        source, _, name = spec.removeprefix("+").partition(":")
-        return Update(name, self.oid(source) if source else None, force=spec.startswith("+"))
-
-    def live(self) -> dict[str, str]:
-        return self.repository.snapshot().live
-
-    def objects(self) -> set[str]:
-        """Every object that the account's packs hold."""
-        found: set[str] = set()
-        for value in self.host.records.get(PACK, {}).values():
-            found |= self._unpacked(value)
-        return found
-
-    def _unpacked(self, value: dict[str, Any]) -> set[str]:
-        (rkey,) = [k for k, v in self.host.records[PACK].items() if v is value]
-        record = PackRecord.from_record(Record(rkey, value))
-        data = record.data or b"".join(self.host.blobs[blob.cid] for blob in record.blobs)
-        scratch = self.gitenv.root / f"scratch-{random.random()}"
-        self.gitenv.git("init", "-q", "--bare", str(scratch))
-        self.gitenv.git("index-pack", "--stdin", cwd=scratch, stdin=data)
-        listing = ("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
-        return set(self.gitenv.git(*listing, cwd=scratch).out.split())
 
 
 @pytest.fixture
@@ -300,7 +242,7 @@ def test_what_the_refs_no_longer_reach_is_packed_again(alice: Pusher, host: Acco
     assert alice.push(f"main:{MAIN}") == {MAIN: None}
     newest = max(host.records[PACK])
     value = host.records[PACK][newest]
-    assert alice._unpacked(value) == set(_reached(alice, "main"))
+    assert alice.unpacked(value) == set(_reached(alice, "main"))
 
 
 def test_deleted_meanwhile(alice: Pusher, host: Account) -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from git_knotless.storage.refname import MAX_BYTES, blocker_of, is_ref_name, parents
+from git_knotless.limits import REF_NAME
+from git_knotless.storage.refname import blocker_of, is_ref_name, parents
 
 
 def git_takes(name: str) -> bool:
@@ -16,7 +17,7 @@ pieces = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(pieces, min_size=1, max_size=6).map("".join))
 def test_as_git_has_it(tail: str) -> None:
     assert is_ref_name("refs/" + tail) == git_takes("refs/" + tail)
@@ -30,7 +31,7 @@ def test_only_names_in_full(name: str) -> None:
 def test_a_record_holds_text() -> None:
     assert is_ref_name("refs/heads/ünï/日本")
     assert not is_ref_name("refs/heads/" + b"\xff".decode(errors="surrogateescape"))
-    assert not is_ref_name("refs/heads/" + "x" * MAX_BYTES)
+    assert not is_ref_name("refs/heads/" + "x" * REF_NAME)
 
 
 def test_side_by_side() -> None:

@@ -7,7 +7,7 @@ import pytest
 from git_knotless.storage import emails, profile
 from git_knotless.storage.packrecord import PACK_MIME
 from git_knotless.storage.records import COLLECTIONS_OF_A_REPOSITORY, REDIRECT, REPO
-from git_knotless.storage.scope import granted, login_scope, missing, of_a_repository
+from git_knotless.storage.scope import granted, login_scope, missing, of_a_repository, of_lfs
 
 
 def test_a_login_asks_for_what_is_written_and_for_nothing_else() -> None:
@@ -15,9 +15,9 @@ def test_a_login_asks_for_what_is_written_and_for_nothing_else() -> None:
     assert scopes[0] == "atproto"
     records = {REPO, *COLLECTIONS_OF_A_REPOSITORY, REDIRECT, emails.COLLECTION, profile.COLLECTION}
     assert {each for each in scopes if each.startswith("repo:")} == {f"repo:{r}" for r in records}
-    mimes = {PACK_MIME, *profile.PICTURES}
-    assert {each for each in scopes if each.startswith("blob:")} == {f"blob:{m}" for m in mimes}
-    assert len(scopes) == len(set(scopes)) == 1 + len(records) + len(mimes)
+    assert [each for each in scopes if each.startswith("blob:")] == ["blob:*/*"], "for LFS objects"
+    assert len(scopes) == len(set(scopes)) == 1 + len(records) + 1
+    assert missing(login_scope(), [*of_lfs(), *(f"blob:{m}" for m in profile.PICTURES)]) == ()
     assert not re.search(r"^ |  | $", login_scope()), "which hosts refuse"
 
 
@@ -75,8 +75,8 @@ def test_each_permission_is_one() -> None:
         ("atproto", of_a_repository()),
         (login_scope().replace(f"repo:{REPO}", ""), (f"repo:{REPO}",)),
         (login_scope().replace(f"repo:{REPO}", f"repo:{REPO}?action=update"), (f"repo:{REPO}",)),
-        (login_scope().replace(f"blob:{PACK_MIME}", "blob:image/*"), (f"blob:{PACK_MIME}",)),
-        (login_scope().replace(f"blob:{PACK_MIME}", "blob:application/*"), ()),
+        (login_scope().replace("blob:*/*", "blob:image/*"), (f"blob:{PACK_MIME}",)),
+        (login_scope().replace("blob:*/*", "blob:application/*"), ()),
         ("repo:*?action=create blob:*/*", tuple(s for s in of_a_repository() if s[0] == "r")),
         ("repo:*?action=create&action=update&action=delete blob:*/*", ()),
     ],

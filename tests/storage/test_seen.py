@@ -71,8 +71,22 @@ def test_a_generation_that_goes_back_is_lost_until_it_is_there_again(clone: Clon
     )
     for _ in range(2):
         assert clone.lists("new.example", main=(2, A), topic=(1, A)) == [lost]
-    assert clone.lists("new.example", main=(3, C), topic=(1, A)) == []
+    changed = (
+        f"{MAIN} was changed from generation 3 ({B}) at old.example "
+        f"to generation 3 ({C}) at new.example"
+    )
+    assert clone.lists("new.example", main=(3, C), topic=(1, A)) == [changed]
+    assert clone.lists("new.example", main=(4, C), topic=(1, A)) == []
     assert clone.lists("old.example", main=(2, A), topic=(1, A)) != []
+
+
+def test_one_generation_of_a_ref_is_one_target(clone: Clone) -> None:
+    """Whoever says it: a push that landed on one of two hosts is gone on the other."""
+    clone.lists(main=(3, B), topic=(2, None))
+    assert clone.lists("new.example", main=(3, B), topic=(2, None)) == []
+    for changed in ({"main": (3, A)}, {"main": (3, None)}, {"topic": (2, C)}):
+        (lost,) = clone.lists(**{"main": (3, B), "topic": (2, None), **changed})
+        assert "was changed from" in lost
 
 
 def test_a_ref_that_is_not_there_any_more_is_lost(clone: Clone) -> None:
