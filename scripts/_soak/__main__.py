@@ -22,7 +22,7 @@ _MOST_SEEDS = 1_000_000
 def main() -> None:
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda got, _: sys.exit(128 + got))
-    options = _parse(sys.argv[1:])
+    options = parse(sys.argv[1:])
     try:
         document = _soak(options)
     except KeyboardInterrupt:
@@ -32,7 +32,7 @@ def main() -> None:
     sys.exit(0 if document["broken"] is None else 1)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     add = parser.add_argument
     add("--minutes", type=_minutes, metavar="N", default=10, help="begin no round after that (10)")

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import HypothesisException
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.storage.racers import Races
 
@@ -29,25 +29,22 @@ class Broken:
 
 
 class Rounds:
-    """`stack` ends what they share; `ran` counts the runs."""
+    """Of `machine`, which finds in `stack` what its runs share; `ran` counts them."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, machine: type[RuleBasedStateMachine] = Races) -> None:
         self.ran = 0
         self._stack = stack
+        self._machine = machine
 
     def run(self, seed: int) -> Broken | None:
-        counted = self
+        def counted(machine: RuleBasedStateMachine) -> None:
+            self.ran += 1
+            self._machine.__init__(machine)
 
-        class Counted(Races):
-            stack = counted._stack
-
-            def __init__(self) -> None:
-                counted.ran += 1
-                super().__init__()
-
-        Counted.__name__ = Races.__name__
+        own = {"stack": self._stack, "__init__": counted}
+        machine = type(self._machine.__name__, (self._machine,), own)
         try:
-            run_state_machine_as_test(hypothesis.seed(seed)(Counted), settings=_settings())
+            run_state_machine_as_test(hypothesis.seed(seed)(machine), settings=_settings())
         except (KeyboardInterrupt, SystemExit, HypothesisException):
             raise
         except BaseException as error:  # noqa: BLE001  whatever breaks is what is looked for

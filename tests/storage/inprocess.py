@@ -18,6 +18,7 @@ import httpx
 
 from git_knotless.atproto.errors import AuthRefused
 from git_knotless.atproto.identity import Identity
+from git_knotless.atproto.keys import PublicKey
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.sandbox import accounts
 from git_knotless.sandbox.app import App
@@ -145,6 +146,22 @@ class Home:
     def close(self) -> None:
         with self._sandbox.database.writing() as transaction:
             accounts.delete(transaction, self._sandbox, self.id)
+
+
+class Homes:
+    """An account that never moves, nor changes its key."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def find_again(self, identity: Identity) -> Identity:
+        return identity
+
+    def writer(self, identity: Identity) -> Bearer:
+        return self._home.auth
+
+    def signing_key(self, did: Did, *, fresh: bool) -> PublicKey:
+        return self._home.key
 
 
 class Town:

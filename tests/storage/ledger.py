@@ -71,6 +71,13 @@ class Ledger:
         refs = self.of(REF, key).values()
         return {ref["name"]: ref["target"] for ref in refs if "target" in ref}
 
+    def shown(self, key: str) -> dict[str, str]:
+        """What readers are to see: none of our own, nor what a shorter one stands in the way of."""
+        there = self.targets(key)
+        names = {name for name in there if not name.startswith("refs/knotless/")}
+        hidden = {name for name in names for other in names if name.startswith(f"{other}/")}
+        return {name: there[name] for name in names - hidden}
+
     def wrote(self, task: Task, collection: str) -> list[dict[str, Any]]:
         """What of the task's writes there has landed."""
         written = (write for by, writes in self.batches if by is task for write in writes)

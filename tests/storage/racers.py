@@ -44,7 +44,7 @@ def pushes(draw: st.DrawFn) -> Deed:
 
 
 others = st.builds(Deed, st.sampled_from(_OTHERS), names) | st.sampled_from(
-    [Deed("rename", *NAMES), Deed("rename", *reversed(NAMES)), *(Deed(verb) for verb in _OTHERS)]
+    [Deed("rename", "repo", "other"), Deed("rename", "other", "repo"), *map(Deed, _OTHERS)]
 )
 
 

@@ -7,9 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from git_knotless.atproto.identity import Identity
-from git_knotless.atproto.keys import PublicKey
-from git_knotless.atproto.syntax import Did, Handle, Rkey
+from git_knotless.atproto.syntax import Handle, Rkey
 from git_knotless.atproto.xrpc import Client
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import delete, delete_rest
@@ -24,7 +22,6 @@ from git_knotless.storage.pruning import prune
 from git_knotless.storage.public import PublicStore
 from git_knotless.storage.push import push
 from git_knotless.storage.records import REPO
-from git_knotless.storage.refname import is_own
 from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.revs import Revs
@@ -34,7 +31,7 @@ from git_knotless.storage.url import RepoUrl
 from git_knotless.storage.verified import Verified
 from tests.storage.clocks import Clocks
 from tests.storage.histories import PUSHERS, Histories
-from tests.storage.inprocess import Bearer, Home, Town
+from tests.storage.inprocess import Home, Homes, Town
 from tests.storage.judging import judge
 from tests.storage.ledger import Ledger
 from tests.storage.packs import SILENT
@@ -129,7 +126,7 @@ class World:
 
     def _open(self, client: Client) -> RecordStore:
         home = self.home
-        return PublicStore(client, home.identity, home.auth, self.hosts, _Homes(home), self.revs)
+        return PublicStore(client, home.identity, home.auth, self.hosts, Homes(home), self.revs)
 
     def url(self, name: str) -> RepoUrl:
         assert isinstance(self.home.identity.handle, str)
@@ -249,9 +246,7 @@ class World:
 
     def _read_all(self, *verbs: str) -> None:
         for name, value in self.ledger.of(REPO).items():
-            targets = self.ledger.targets(value["key"])
-            hidden = {ref for ref in targets if is_own(ref) or _stands_in_its_way(ref, targets)}
-            shown = {ref: oid for ref, oid in targets.items() if ref not in hidden}
+            shown = self.ledger.shown(value["key"])
             for verb in verbs:
                 done = self.do(Deed(verb, name))
                 assert done.error is None, done.error
@@ -300,27 +295,6 @@ class World:
         assert left == []
 
 
-def _stands_in_its_way(ref: str, targets: dict[str, str]) -> bool:
-    parts = ref.split("/")
-    return any("/".join(parts[:n]) in targets for n in range(1, len(parts)))
-
-
 def _reported(task: Task) -> bool:
     done = task.what.verb == "push" and isinstance(task.result, dict)
     return done and all(error is None for error in task.result.values())
-
-
-class _Homes:
-    """An account that never moves, nor changes its key."""
-
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def find_again(self, identity: Identity) -> Identity:
-        return identity
-
-    def writer(self, identity: Identity) -> Bearer:
-        return self._home.auth
-
-    def signing_key(self, did: Did, *, fresh: bool) -> PublicKey:
-        return self._home.key

@@ -51,7 +51,7 @@ DEEDS: dict[str, tuple[Sequence[Deed], Deed, tuple[type[KnotlessError], ...]]] =
 # A read that is not answered is asked again, whatever became of it; a write is not.
 AT_READS = {Fate.UNSENT}
 ALL = tuple(fate for fate in Fate if fate is not Fate.WELL)
-FATES = dict.fromkeys(("push", "create", "prune", "delete"), ALL) | dict.fromkeys(
+FATES = dict.fromkeys(("push", "create", "prune"), ALL) | dict.fromkeys(
     ("large push", "pushed by the old name", "create under an old name", "rename back"),
     (Fate.UNHEARD,),
 )

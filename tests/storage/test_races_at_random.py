@@ -29,7 +29,7 @@ def races(shared: ExitStack) -> type[Races]:
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(2, 20), pytest.param(30, 40, marks=pytest.mark.slow)]
+    ("examples", "steps"), [(2, 20), pytest.param(15, 40, marks=pytest.mark.slow)]
 )
 def test_races_at_random(races: type[Races], examples: int, steps: int) -> None:
     run_state_machine_as_test(
