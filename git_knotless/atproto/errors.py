@@ -261,10 +261,10 @@ def refusal(status: int, name: str, text: str) -> type[XrpcError]:
 
 
 def how_long(seconds: float) -> str:
-    """`40 seconds`, `12 minutes`, `3 hours`: never less than what is meant."""
+    """`40 seconds`, `12 minutes`, `3 hours`, `9 days`: never less than what is meant."""
     count, unit = max(1, math.ceil(seconds)), "second"
-    for larger in ("minute", "hour"):
+    for larger, size in (("minute", 60), ("hour", 60), ("day", 24)):
         if count <= 120:
             break
-        count, unit = math.ceil(count / 60), larger
+        count, unit = math.ceil(count / size), larger
     return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -15,6 +15,8 @@ _NAME = re.compile(
 _NUMBER = re.compile("[0-9]+|0x[0-9a-f]*")
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: how a network without IPv4 reaches it
+# Which a Python that is not of the newest takes for public; clouds have services in the first.
+_SET_ASIDE = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -98,9 +100,13 @@ def is_public_address(text: str) -> bool:
         if address in _NAT64:
             carried = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if carried is None:
-            return address in _GLOBAL_UNICAST and address.is_global and address.scope_id is None
+            return address in _GLOBAL_UNICAST and _is_global(address) and address.scope_id is None
         address = carried
-    return address.is_global and not address.is_multicast
+    return _is_global(address) and not address.is_multicast
+
+
+def _is_global(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return address.is_global and not any(address in network for network in _SET_ASIDE)
 
 
 def is_address(host: str) -> bool:

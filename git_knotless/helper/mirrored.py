@@ -15,10 +15,11 @@ from git_knotless.helper.connect import Request
 from git_knotless.helper.hangup import ended_with_git
 from git_knotless.helper.options import Options
 from git_knotless.helper.stderr import looking, note, progress, warn
-from git_knotless.storage.bare import Refs
-from git_knotless.storage.git import GitError
+from git_knotless.storage.bare import Refs, git_in
+from git_knotless.storage.git import Git, GitError
 from git_knotless.storage.mirror import Mirror
 from git_knotless.storage.mirrors import Mirrors
+from git_knotless.storage.snapshot import Snapshot
 from git_knotless.storage.upload_pack import upload_pack
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Mirrored:
     """A `Server` for the repository that `read` reads: at once, or as soon as that is needed.
 
     `place` is the account and the key of what was read the last time, where git is to ask for
-    objects by their ids, which are the same at any time.
+    objects by their ids, which are the same at any time. `brought` is told of what is read, and
+    given the mirror that has it.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class Mirrored:
         env: Mapping[str, str],
         read: "Callable[[], Reading]",
         place: tuple[Did, str] | None,
+        brought: Callable[[Git, Snapshot], None],
     ) -> None:
         self._mirrors = mirrors
         self._options = options
         self._read = read
         self._env = env
         self._place = place
+        self._brought = brought
         self._stack = ExitStack()
         self._mirror: Mirror | None = None
         self._is_current = False
@@ -108,6 +112,7 @@ class Mirrored:
                 self._mirrors.trim()
             for line in left_out or ():
                 warn(line)
+            self._brought(git_in(self._mirror.path, self._env), snapshot)
         self._is_current = True
 
     def _use(self, did: Did, key: str) -> Mirror:

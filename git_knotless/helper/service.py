@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from git_knotless.atproto.syntax import Did
 from git_knotless.context import Context
 from git_knotless.errors import KnotlessError
+from git_knotless.helper import lfs
 from git_knotless.helper.ahead import prepare_push
 from git_knotless.helper.connect import is_partial
 from git_knotless.helper.hangup import ended_with_git
@@ -115,15 +116,8 @@ class Remote:
             snapshot = self._watch.listed(repository, snapshot)
         reading = Reading(repository, snapshot, for_push)
         self._tell_where(reading)
-        self._lead_lfs()
+        lfs.keep_led(self.git, self.name)
         return reading
-
-    def _lead_lfs(self) -> None:
-        """Before git checks out what it fetches, or its hook pushes what is pushed."""
-        if b"\0lfs.customtransfer.knotless.path\n" in self.git.config:  # most have no LFS
-            from git_knotless.storage.lfs_config import lead
-
-            lead(self.git, self.name)
 
     def _tell_where(self, reading: Reading) -> None:
         """Once a run: that it is not where it was asked for, and that it may not stay there."""
@@ -163,6 +157,7 @@ class Remote:
                 source=str(reading.repository.url),
             )
             self._keeps += taken.keeps
+        lfs.tell(self.git, self.name, self.git, reading.snapshot)
         return taken
 
     def _check_format(self, reading: Reading) -> None:
@@ -233,7 +228,8 @@ class Remote:
         settings = self.context.settings
         mirrors = Mirrors(settings.cache_dir / "mirrors", settings.cache_size, self.env)
         read = partial(self._read, for_push=False)
-        return Mirrored(mirrors, options, self.env, read, self._place_before())
+        tell = partial(lfs.tell, self.git, self.name)
+        return Mirrored(mirrors, options, self.env, read, self._place_before(), tell)
 
     def _place_before(self) -> tuple[Did, str] | None:
         """Where the repository was, for git that fetches what it misses of a partial clone.

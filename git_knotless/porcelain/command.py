@@ -40,7 +40,12 @@ class CommandWithGit(Command):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_FOR_GIT] = args[at + 1 :]
-        return super().parse_args(ctx, args[:at])
+        try:
+            return super().parse_args(ctx, args[:at])
+        except typer.TyperException as error:
+            if hasattr(error, "possibilities"):  # an option that we do not have
+                error.message = f"{error.message.rstrip('.')}: those of git follow --"
+            raise
 
 
 def for_git(context: typer.Context) -> list[str]:

@@ -23,7 +23,7 @@ from git_knotless.storage.places import RedirectRecord, RepoRef, redirects_of
 from git_knotless.storage.records import CLAIM, REDIRECT, REPO, RefRecord, RepoRecord
 from git_knotless.storage.remains import CannotDelete, finish
 from git_knotless.storage.repositories import AnotherRepository, Repository
-from git_knotless.storage.snapshot import NoSuchRepository, read_refs
+from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Record, Write
 from git_knotless.storage.taking import take_away_rest
 from git_knotless.storage.url import RepoUrl, without_git
@@ -161,8 +161,9 @@ def _rewritten(
 
 def _refuse_lacking(repository: Repository, repo: RepoRecord, moved: Found) -> None:
     """What has been deleted here is not lost with the rest."""
-    here = read_refs(repository.store, repo.key, repository.url)
-    there = read_refs(moved.store, repo.key, moved.url)
+    from git_knotless.storage.signed_listing import refs_signed  # few have moved away
+
+    here, there = refs_signed(repository, repo.key), refs_signed(moved, repo.key)
     lacking = [
         name
         for name, ref in sorted(here.items())

@@ -81,7 +81,7 @@ def _stopped(error: RateLimited, brought: str) -> PushStopped:
     else:
         until = moment(time.time() + seconds)
         message = f"{host} takes no more before {until}, in {how_long(seconds)}"
-    again = "type it again then: git push"
+    again = "run the same push again then"
     return PushStopped(f"{message}{brought and ': '}{brought}", hint=again)
 
 

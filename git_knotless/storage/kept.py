@@ -10,6 +10,7 @@ time, so it is the pack itself that is found again. Nothing of it is believed be
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -44,8 +45,11 @@ class Asked:
     bases: Sequence[str]
 
     def serves(self, other: "Asked") -> bool:
-        """Whether a pack that was made for this is one for `other`."""
-        return set(other.tips) <= set(self.tips) and set(self.bases) <= set(other.bases)
+        """Whether a pack that was made for this is one for `other`.
+
+        Of more tips it is none: a branch that is not pushed this time is not to be published.
+        """
+        return set(other.tips) == set(self.tips) and set(self.bases) <= set(other.bases)
 
     def to_json(self) -> dict[str, Any]:
         return {"account": self.account, "tips": list(self.tips), "bases": list(self.bases)}
@@ -85,7 +89,7 @@ class Kept:
 
     def drop(self) -> None:
         for path in (self._log, self.pack):
-            path.unlink(missing_ok=True)
+            _remove(path)
         with suppress(OSError):
             self._log.parent.rmdir()
 
@@ -152,30 +156,41 @@ class Shelf:
     def _logs(self) -> list[Path]:
         """Of what is not too old; the rest is removed."""
         oldest, young = time.time() - _SECONDS, list[Path]()
-        for path in self._files():
-            if path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
+        for path, found in self._files():
+            if found.st_mtime < oldest:
+                _remove(path)
             elif path.suffix == _LOG:
                 young.append(path)
         return young
 
     def _has_room(self, size: int) -> bool:
         """Whether it has by now: the oldest goes for it."""
-        packs = [(path.stat().st_mtime, path) for path in self._files() if path.suffix == _PACK]
-        total = size + sum(path.stat().st_size for _, path in packs)
-        for _, path in sorted(packs):
+        packs = [(found.st_mtime, path, found.st_size) for path, found in self._files(_PACK)]
+        total = size + sum(taken for _, _, taken in packs)
+        for _, path, taken in sorted(packs):
             if total <= _MOST_BYTES:
                 break
-            total -= path.stat().st_size
-            path.unlink(missing_ok=True)
-            path.with_suffix(_LOG).unlink(missing_ok=True)
+            total -= taken
+            _remove(path)
+            _remove(path.with_suffix(_LOG))
         return total <= _MOST_BYTES
 
-    def _files(self) -> list[Path]:
-        try:
-            return sorted(self._directory.iterdir())
-        except OSError:
-            return []
+    def _files(self, suffix: str = "") -> list[tuple[Path, os.stat_result]]:
+        """Whoever else pushes from here may remove any of them at any moment."""
+        files = list[tuple[Path, os.stat_result]]()
+        with suppress(OSError):
+            for path in sorted(self._directory.glob(f"*{suffix}")):
+                with suppress(OSError):
+                    found = path.lstat()
+                    if stat.S_ISREG(found.st_mode):
+                        files.append((path, found))
+        return files
+
+
+def _remove(path: Path) -> None:
+    """Where that cannot be, it is in nobody's way."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _asked(log: Path) -> Asked | None:

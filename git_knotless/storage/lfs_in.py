@@ -7,6 +7,7 @@ an interruption is read again and checked, not fetched again.
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -163,8 +164,12 @@ def _file_at(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """For reading and writing, with what is in it."""
-    return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
+    """For reading and writing, with what is in it; what is no file there is no part of one."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            path.unlink()
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o666), "r+b")
 
 
 def _locked(file: BinaryIO) -> bool:

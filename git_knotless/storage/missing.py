@@ -18,7 +18,10 @@ class MissingObjects(KnotlessError):
         """`what` is missing, and what is `known` of the packs, of one kind each."""
         words = (word for kind in (what, *known) for word in brief(kind))
         said = f"objects are missing on the host: {'; '.join(words)}"
-        super().__init__(f"{source}: {said}" if source else said)
+        if not source:
+            super().__init__(said)
+        else:
+            super().__init__(f"{source}: {said}", hint=f"git knotless repo verify {source}")
 
 
 class TooManyPacks(KnotlessError):
@@ -31,14 +34,15 @@ class TooManyPacks(KnotlessError):
         )
 
 
-def still_moving(packs: Collection[str], *known: Collection[str]) -> StillMoving:
+def still_moving(packs: Collection[str], *known: Collection[str], source: str) -> StillMoving:
     """`packs` stand, and name blobs that their host does not have: that is how an account is for
-    as long as it moves, and no other way is a host known to get there."""
+    as long as it moves, and no other way is a host known to get there but by losing them."""
     gone = [f"pack {rkey}: a blob is not there yet" for rkey in packs]
     words = (word for kind in (gone, *known) for word in brief(kind))
     return StillMoving(
         f"the account is still being moved to its host, it seems: {'; '.join(words)}",
-        hint="try again once the move is complete",
+        hint="try again once the move is complete, and where there is none: "
+        f"git knotless repo verify {source}",
     )
 
 

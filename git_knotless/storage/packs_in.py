@@ -203,7 +203,8 @@ class _Intake:
         kinds = self._quarantine.git.types(wants)
         what = list(in_no_pack(wants, kinds, broken))
         if self._gone:
-            return still_moving(self._gone, what, self._left_out.values())
+            left_out = self._left_out.values()
+            return still_moving(self._gone, what, left_out, source=self._source)
         return MissingObjects(what, self._left_out.values(), source=self._source)
 
     def _listed(self, known: Set[str], until: Set[str]) -> Iterator[list[PackRecord]]:

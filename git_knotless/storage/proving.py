@@ -3,7 +3,7 @@
 import time
 from contextlib import suppress
 
-from git_knotless.atproto.errors import AtprotoError, XrpcError
+from git_knotless.atproto.errors import AtprotoError, RateLimited, XrpcError
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.batches import Stamp
 from git_knotless.storage.claims import EpochRecord
@@ -52,6 +52,7 @@ def takes(store: RecordStore, *writes: Write) -> bool:
     the first write is of.
 
     Only an answer counts that is about the write: a host that is down or busy refuses anything.
+    Raises `RateLimited`, and `UnsafeHost` where it cannot be told.
     """
     first = writes[0]
     for attempt in range(_ASKINGS):
@@ -59,6 +60,8 @@ def takes(store: RecordStore, *writes: Write) -> bool:
             time.sleep(_PAUSE * attempt)
         try:
             store.apply(writes)
+        except RateLimited:  # which says when to ask again
+            raise
         except AtprotoError as error:
             trouble = error
         else:

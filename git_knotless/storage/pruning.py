@@ -31,6 +31,7 @@ from git_knotless.storage.reached import CannotPrune, Roots, reached, read_roots
 from git_knotless.storage.records import CLAIM, PACK, RepoRecord, prefix_of
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import RecordStore, Write
+from git_knotless.storage.verified import MAY_HAVE_MOVED
 from git_knotless.value import value
 
 _READINGS = 8  # of a repository that others rewrite, or fold, at the same time
@@ -110,7 +111,12 @@ class _Prune:
             repo = self._move_epoch()
             if repo is None:
                 continue
-            plan = self._plan(repo, repo.epoch)
+            try:
+                plan = self._plan(repo, repo.epoch)
+            except (CannotPrune, *MAY_HAVE_MOVED):
+                if not self._repository.moved_from(repo):
+                    raise
+                continue
             if self._carry_out(repo, plan):
                 return self._outcome(plan, sum(self._into.values()))
         raise RacedTooOften(f"others keep changing {self._repository.url}: try again")
@@ -127,12 +133,13 @@ class _Prune:
     def _plan(self, repo: RepoRecord, epoch: int) -> _Plan:
         """A pack that landed while packs were listed brings what refs that are listed later reach:
         where something is missing, it is looked once more."""
+        url = str(self._repository.url)
         for look in range(1, _LOOKS + 1):
             self._listed.read(self._store, repo.key)
             roots = self._roots(repo, epoch)
             self._gathered.bring(self._listed.packs.values())
             try:
-                found = reached(self._gathered.git, roots, str(self._repository.url))
+                found = reached(self._gathered.git, roots, url, [*self._bad(), *self._gone()])
             except MissingObjects:
                 if look == _LOOKS:
                     raise
@@ -142,8 +149,10 @@ class _Prune:
         return _Plan((), (), roots.outlived, found.lacking)
 
     def _roots(self, repo: RepoRecord, epoch: int) -> Roots:
-        now = time() + self._store.clock_offset()
-        return read_roots(self._repository, repo, epoch, now - self._repository.claim_grace)
+        """Once the epoch has moved, by its claim: before that, it is the repository as it is."""
+        since = time() + self._store.clock_offset() - self._repository.claim_grace
+        stands = EpochRecord.of(repo).rkey if epoch == repo.epoch else None
+        return read_roots(self._repository, repo, epoch, since, stands=stands)
 
     def _sorted_out(self, epoch: int, kept: frozenset[bytes], roots: Roots) -> _Plan:
         """A pack of which everything stays is left as it is, the largest first."""
@@ -222,8 +231,14 @@ class _Prune:
             elif self._into.pop(each.rkey, None) is None:
                 self._went[each.rkey] = self._listed.packs[each.rkey].size
 
+    def _bad(self) -> list[str]:
+        """A line on each pack that is none."""
+        return [*self._listed.unreadable.values(), *self._gathered.bad.values()]
+
+    def _gone(self) -> list[str]:
+        return [f"pack {rkey}: a blob of it is not on the host" for rkey in self._gathered.gone]
+
     def _outcome(self, plan: _Plan, rewritten: int) -> Pruned:
-        left_out = *self._listed.unreadable.values(), *self._gathered.bad.values()
         return Pruned(
             packs=tuple(self._went),
             into=tuple(self._into),
@@ -231,7 +246,7 @@ class _Prune:
             rewritten=rewritten,
             claims=self._claims,
             held=plan.held,
-            left_out=left_out,
+            left_out=tuple(self._bad()),
         )
 
 

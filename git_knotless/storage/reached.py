@@ -5,8 +5,7 @@ packs. So the refs are listed first and the claims after them: a ref that was mo
 read it has its claim by then.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Mapping
 
 from git_knotless.atproto.syntax import InvalidSyntax, Rkey, parse_time
 from git_knotless.errors import KnotlessError
@@ -15,15 +14,13 @@ from git_knotless.storage.fields import BadRecord, is_sha1
 from git_knotless.storage.git import Git
 from git_knotless.storage.listing import WrittenToMeanwhile
 from git_knotless.storage.missing import MissingObjects, in_no_pack
-from git_knotless.storage.records import CLAIM, REF, RefRecord, RepoRecord, prefix_of
+from git_knotless.storage.records import CLAIM, REF, RefRecord, RepoRecord
 from git_knotless.storage.repositories import Repository
+from git_knotless.storage.signed_listing import list_signed
 from git_knotless.storage.store import Record
 from git_knotless.value import value
 
-_LISTINGS = 5  # of what is written to while it is listed by a host that does not seek
 _READ = 1 << 20
-
-Made = TypeVar("Made")
 
 
 class CannotPrune(KnotlessError):
@@ -53,13 +50,19 @@ class Roots:
     outlived: tuple[Rkey, ...]  # claims that nobody rests on any more
 
 
-def read_roots(repository: Repository, repo: RepoRecord, epoch: int, since: float) -> Roots:
-    """Claims count that carry `epoch`, or were made after `since`, in seconds since 1970."""
+def read_roots(
+    repository: Repository, repo: RepoRecord, epoch: int, since: float, *, stands: Rkey | None
+) -> Roots:
+    """Claims count that carry `epoch`, or were made after `since`, in seconds since 1970.
+
+    `stands` is the claim that what is listed is to be no older than.
+    """
+    listed = _whole(repository, repo.key, stands)
     targets: dict[str, list[str]] = {}
-    for ref in _whole(repository, REF, repo.key, lambda record: _ref(repository, record)):
+    for ref in (_ref(repository, record) for record in listed[REF]):
         if ref.repo == repo.key and ref.target is not None:
             targets.setdefault(ref.target, []).append(ref.name)
-    claims = [each for each in _whole(repository, CLAIM, repo.key, _claim) if each is not None]
+    claims = [each for each in map(_claim, listed[CLAIM]) if each is not None]
     held = [claim for claim in claims if claim.holds(epoch, since)]
     return Roots(
         targets,
@@ -68,19 +71,14 @@ def read_roots(repository: Repository, repo: RepoRecord, epoch: int, since: floa
     )
 
 
-def _whole(
-    repository: Repository, collection: str, key: str, made: Callable[[Record], Made]
-) -> list[Made]:
-    for _ in range(_LISTINGS):
-        try:
-            pages = repository.store.list_whole(collection, prefix_of(key))
-            return [made(record) for page in pages for record in page]
-        except WrittenToMeanwhile:
-            continue
-    raise CannotPrune(
-        f"{repository.url} is written to each time that its host lists it: try again",
-        hint=f"git knotless repo compact {repository.url}",
-    )
+def _whole(repository: Repository, key: str, stands: Rkey | None) -> dict[str, list[Record]]:
+    try:
+        return list_signed(repository, key, [REF, CLAIM], since=stands)
+    except WrittenToMeanwhile as error:
+        raise CannotPrune(
+            f"{repository.url} is written to each time that its host lists it: try again",
+            hint=f"git knotless repo compact {repository.url}",
+        ) from error
 
 
 def _ref(repository: Repository, record: Record) -> RefRecord:
@@ -117,10 +115,11 @@ class Reached:
     lacking: tuple[str, ...] = ()
 
 
-def reached(git: Git, roots: Roots, source: str) -> Reached:
+def reached(git: Git, roots: Roots, source: str, bad: Collection[str] = ()) -> Reached:
     """What the roots reach; nothing where there are none.
 
-    Raises MissingObjects, naming `source`, where refs reach what is not here.
+    Raises MissingObjects, naming `source` and what is `bad` of it, where refs reach what is not
+    here.
     What claims name may be gone: it is left out, and then nothing may be dropped, since nobody
     knows what it reached.
     """
@@ -137,7 +136,7 @@ def reached(git: Git, roots: Roots, source: str) -> Reached:
 
         if broken(roots.targets) is not None:
             what = in_no_pack(roots.targets, git.types(roots.targets), broken)
-            raise MissingObjects(list(what), source=source) from error
+            raise MissingObjects(list(what), bad, source=source) from error
         return Reached(None, (f"something that a claim names reaches {error.message}",))
     if lost:
         return Reached(None, tuple(f"a claim names {oid}, which is in no pack" for oid in lost))

@@ -54,7 +54,8 @@ class Spool:
     def of_file(cls, path: Path) -> Self:
         """One that is kept, to be read. Raises OSError where it is not there."""
         spool = cls.__new__(cls)
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # What is no file, and would keep us waiting for a writer, reads as an empty one.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         spool._hold(path.parent, fd)
         spool.size = os.fstat(fd).st_size
         return spool

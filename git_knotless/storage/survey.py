@@ -136,10 +136,18 @@ def _sizes(objects: Path) -> Iterator[int]:
     """Of packs first: they hold nearly everything."""
     for entry in _entries(objects / "pack"):
         if entry.name.endswith(".pack"):
-            yield entry.stat().st_size
+            yield _size(entry)
     for folder in _entries(objects):
         if len(folder.name) == 2:
-            yield from (entry.stat().st_size for entry in _entries(folder.path))
+            yield from map(_size, _entries(folder.path))
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    """Nothing of what a `git gc` has removed since it was listed."""
+    try:
+        return entry.stat().st_size
+    except OSError:
+        return 0
 
 
 def _entries(folder: Path | str) -> Iterator[os.DirEntry[str]]:

@@ -459,6 +459,7 @@ def test_a_limit_says_how_long(headers: dict[str, str], words: str) -> None:
         (121, "3 minutes"),
         (700, "12 minutes"),
         (86_400, "24 hours"),
+        (365 * 86_400, "365 days"),
     ],
 )
 def test_how_long(seconds: float, words: str) -> None:

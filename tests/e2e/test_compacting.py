@@ -97,6 +97,7 @@ def test_folded_while_it_is_cloned(between: Between) -> None:
     """The clone has listed the packs, and is about to fetch one of them."""
     person, done = between.person, list[Any]()
     replaced(person, between.work, 3)
+    settle()
 
     def fold(exchange: Exchange) -> None:
         between.host.well()

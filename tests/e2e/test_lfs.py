@@ -144,6 +144,45 @@ def test_however_it_is_written(alice: Person, bob: GitEnv, url: str) -> None:
     assert (pull(bob, text) / "x.bin").read_text() == "content"
 
 
+@pytest.mark.slow
+@sandbox_only
+@pytest.mark.parametrize("option", ["--no-tags", "--depth=1"])
+def test_who_has_told_git_lfs_nothing_hears_what_to_do(
+    alice: Person, bob: GitEnv, option: str
+) -> None:
+    """Once; and then that is enough, wherever it is typed."""
+    work = tracking(alice)
+    alice.machine.commit(work, "x.bin", "content")
+    alice.git("push", "--quiet", "origin", "main", cwd=work)
+    bob.git("lfs", "install", "--skip-repo")
+    cut = bob.git("clone", option, alice.url(), "copy", code=None)
+    assert "hint: git knotless lfs install\n" in cut.err
+    copy = bob.root / "copy"
+    alice.machine.commit(work, "more", "text")
+    alice.git("push", "--quiet", "origin", "main", cwd=work)
+    assert "hint: " not in bob.git("fetch", cwd=copy).err
+    bob.git("knotless", "lfs", "install")
+    bob.git("reset", "--quiet", "--hard", cwd=copy)
+    assert (copy / "x.bin").read_text() == "content"
+    assert bob.git("status", "--porcelain", cwd=copy).out == ""
+
+
+@pytest.mark.slow
+@sandbox_only
+def test_who_needs_to_tell_git_lfs_nothing_hears_nothing(alice: Person, bob: GitEnv) -> None:
+    """Nobody keeps a file with it there, or the repository names a server."""
+    bob.git("lfs", "install", "--skip-repo")
+    work = alice.published(commits=1)
+    alice.machine.commit(work, ".gitattributes", "# x filter=lfs\n*.txt text\n")
+    alice.git("push", "--quiet", "origin", "main", cwd=work)
+    assert "lfs" not in bob.git("clone", alice.url(), "plain").err
+    alice.machine.commit(work, ".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    alice.machine.commit(work, ".lfsconfig", "[lfs]\n\turl = https://lfs.example/x\n")
+    alice.git("push", "--quiet", "origin", "main", cwd=work)
+    assert "lfs" not in bob.git("clone", alice.url(), "elsewhere").err
+    assert not bob.git("config", "remote.origin.lfsurl", cwd=bob.root / "elsewhere", code=1).out
+
+
 @sandbox_only
 def test_who_is_not_logged_in(alice: Person, bob: GitEnv) -> None:
     work = tracking(alice)

@@ -164,6 +164,8 @@ WRONG = [
     (["login"], "missing argument 'HANDLE'", "git knotless login -h"),
     (["nonsense"], "no such command 'nonsense'", "git knotless -h"),
     (["whoami", "--nonsense"], "no such option: --nonsense", "git knotless whoami -h"),
+    (["clone", "--depth", "1", "alice.test/notes"],
+     "no such option: --depth: those of git follow --", "git knotless clone -h"),
     (["login", "a.test", "--no-browser", "--password-stdin"],
      "--no-browser and --password-stdin do not go together: a password takes no browser",
      "git knotless login -h"),

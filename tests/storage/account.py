@@ -13,7 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from git_knotless.atproto import mst
 from git_knotless.atproto.allowance import Kind, Left
+from git_knotless.atproto.blocks import Blocks
+from git_knotless.atproto.commit import Commit, record_key
+from git_knotless.atproto.dag_cbor import cid_text, encode_json
 from git_knotless.atproto.errors import (
     BlobNotFound,
     HostUnreachable,
@@ -21,12 +25,24 @@ from git_knotless.atproto.errors import (
     PayloadTooLarge,
     ServerFault,
 )
-from git_knotless.atproto.syntax import Did, Rkey
+from git_knotless.atproto.keys import Curve, PrivateKey, PublicKey
+from git_knotless.atproto.syntax import Cid, Did, Nsid, Rkey, Tid
 from git_knotless.storage.listing import Page, ReadPage, everything, under, whole
-from git_knotless.storage.store import BlobBody, BlobRef, HostFacts, Record, Write
+from git_knotless.storage.store import (
+    Archive,
+    Authority,
+    BlobBody,
+    BlobRef,
+    HostFacts,
+    Proofs,
+    Record,
+    Write,
+)
 
 DID = Did("did:plc:" + "a" * 24)
 HOST = "http://localhost:1"
+KEY = PrivateKey.generate(Curve.K256)
+REV = Tid("3k2akcsyzdc2r")
 
 
 def refusal(kind: type, status: int = 500, name: str = "InternalServerError") -> Any:
@@ -58,6 +74,22 @@ class Account:
     before: Callable[[Sequence[Write]], None] = lambda writes: None
     after: Callable[[Sequence[Write]], None] = lambda writes: None
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def proofs(self) -> Proofs:
+        return AccountProofs(self)
+
+    def signed(self) -> tuple[bytes, dict[bytes, bytes]]:
+        """The commit's CID, and all blocks there are, as of now."""
+        with self.lock:
+            records = {name: dict(values) for name, values in self.records.items()}
+        store = Blocks()
+        root = mst.empty(store)
+        for collection, values in records.items():
+            for rkey, value in values.items():
+                key = record_key(Nsid(collection), Rkey(rkey))
+                root = mst.put(store, root, key, store.put(encode_json(value)))
+        return store.put(Commit(self.did, REV, root).sign(KEY)), store.blocks
 
     def get(self, collection: str, rkey: Rkey) -> Record | None:
         self.requests.append(f"get {collection}")
@@ -175,6 +207,34 @@ class Account:
 
     def clock_offset(self) -> float:
         return self.offset
+
+
+class AccountProofs:
+    """What the account has signed, as its host proves it. Satisfies `Proofs`."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._blocks: dict[bytes, bytes] = {}
+
+    @property
+    def authority(self) -> Authority:
+        return Authority("localhost:1", straight=True)
+
+    def signing_key(self, *, fresh: bool) -> PublicKey:
+        return KEY.public
+
+    def commit(self) -> tuple[Cid, Tid]:
+        return cid_text(self._account.signed()[0]), REV
+
+    def record(self, collection: Nsid, rkey: Rkey) -> Archive:
+        commit, self._blocks = self._account.signed()
+        return commit, self._blocks
+
+    def blocks(self, cids: Sequence[bytes]) -> dict[bytes, bytes]:
+        return {cid: self._blocks[cid] for cid in cids}
+
+    def since(self, rev: Tid, *, limit: int) -> Archive:
+        return self._account.signed()
 
 
 def version(value: Mapping[str, Any]) -> str:

@@ -63,6 +63,12 @@ def spool(pusher: Pusher) -> list[Path]:
     return sorted((pusher.path / ".git/knotless/spool").glob("*"))
 
 
+def noted(pusher: Pusher) -> int:
+    """The blobs that the host is known to have."""
+    logs = (path for path in spool(pusher) if path.suffix == ".log")
+    return sum(len(log.read_text().splitlines()) - 1 for log in logs)
+
+
 @pytest.fixture
 def stopped(alice: Pusher, host: Account) -> Pusher:
     """A push that was refused once all was uploaded; the next will be taken."""
@@ -106,20 +112,20 @@ def test_a_host_that_says_so_of_a_blob_that_it_has(stopped: Pusher, host: Accoun
 def test_an_upload_that_was_cut_goes_on(
     alice: Pusher, host: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload, left = host.upload, [3]
+    upload, turns = host.upload, iter([1, 2, 3])  # of several threads
 
     def some(body: BlobBody) -> BlobRef:
-        if left[0] == 0:
+        if next(turns, None) is None:
+            while noted(alice) < 3:  # what is under way when one fails is called off
+                time.sleep(0.001)
             raise HostUnreachable("down")
-        left[0] -= 1
         return upload(body)
 
     monkeypatch.setattr(host, "upload", some)
     with pytest.raises(HostUnreachable):
         alice.push(f"main:{MAIN}")
     monkeypatch.undo()
-    had = len(host.blobs)
-    assert had == 3
+    assert len(host.blobs) == 3
     take(host)
     pusher = again(alice)
     assert pusher.push(f"main:{MAIN}") == {MAIN: None}
@@ -164,6 +170,20 @@ def test_another_push_is_packed_anew(stopped: Pusher, gitenv: GitEnv) -> None:
     assert stopped.push(f"main:{MAIN}") == {MAIN: None}
     assert stopped.host.requests.count("upload") == 6
     assert len(spool(stopped)) == 2  # for who pushes the other yet; the day ends it
+
+
+def test_a_branch_that_is_left_out_the_second_time_stays_here(
+    alice: Pusher, host: Account, gitenv: GitEnv
+) -> None:
+    gitenv.git("branch", "public", cwd=alice.path)
+    gitenv.commit(alice.path, "not for everyone", noise(LIMIT, seed=7))
+    refuse(host)
+    with pytest.raises(PushStopped):
+        alice.push("public:refs/heads/public", f"main:{MAIN}")
+    take(host)
+    public = again(alice)
+    assert public.push("public:refs/heads/public") == {"refs/heads/public": None}
+    assert public.objects() == public.reached("public")
 
 
 def test_one_that_was_built_on_what_is_gone_is_no_use(
@@ -223,6 +243,39 @@ def test_what_is_damaged_is_not_used(stopped: Pusher, damage: Callable[[Path, Pa
     assert stopped.push(f"main:{MAIN}") == {MAIN: None}
     assert stopped.host.requests.count("upload") == 6
     assert stopped.objects() == stopped.reached("main")
+
+
+def gone_meanwhile(folder: Path) -> None:
+    """What a listing still shows of a file that somebody else has removed."""
+    (folder / "0.log").symlink_to("gone")
+    (folder / "0.pack").symlink_to("gone")
+
+
+def not_to_be_removed(folder: Path) -> None:
+    for name in ("0.log", "0.pack"):
+        (folder / name).mkdir()
+        os.utime(folder / name, (0, 0))
+
+
+def endless_log(folder: Path) -> None:
+    os.mkfifo(folder / "0.log")
+
+
+def endless_pack(folder: Path) -> None:
+    (pack,) = folder.glob("*.pack")
+    pack.unlink()
+    os.mkfifo(pack)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("clutter", [gone_meanwhile, not_to_be_removed, endless_log, endless_pack])
+def test_what_else_is_in_the_folder_is_in_nobodys_way(
+    stopped: Pusher, clutter: Callable[[Path], None], gitenv: GitEnv
+) -> None:
+    clutter(stopped.path / ".git/knotless/spool")
+    assert stopped.push(f"main:{MAIN}") == {MAIN: None}
+    gitenv.commit(stopped.path, "more", noise(2 * LIMIT))
+    assert stopped.push(f"main:{MAIN}") == {MAIN: None}
 
 
 def swap_places(lines: list[str]) -> list[str]:

@@ -248,6 +248,16 @@ def test_what_was_left_is_looked_at(clone: Clone, left: bytes) -> None:
     assert clone.download(LARGE) == LARGE
 
 
+def test_nothing_is_written_where_a_link_leads(clone: Clone, tmp_path: Path) -> None:
+    clone.upload(LARGE)
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"mine")
+    clone.scratch.mkdir(parents=True, exist_ok=True)
+    (clone.scratch / f"{sha256(LARGE)}.knotless").symlink_to(mine)
+    assert clone.download(LARGE) == LARGE
+    assert mine.read_bytes() == b"mine"
+
+
 def test_two_at_one_object_are_in_nobodys_way(clone: Clone, world: World) -> None:
     clone.upload(LARGE)
     seen: list[bytes] = []

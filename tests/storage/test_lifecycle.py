@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault
+from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault, XrpcError
 from git_knotless.atproto.syntax import Rkey
+from git_knotless.errors import KnotlessError
 from git_knotless.storage import proving, remains
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, BadBranch, UnsafeHost, create
@@ -120,20 +121,31 @@ def test_a_delete_goes_on_after_a_fault(
     assert not any(host.records.values())
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("refused", "status", "raised", "says"),
+    [
+        (ServerFault, 503, UnsafeHost, "could not be found out"),
+        (RateLimited, 429, RateLimited, "^[^ ]+ has had too many requests"),
+    ],
+)
 def test_a_host_that_could_not_be_asked_is_not_taken_for_safe(
-    monkeypatch: pytest.MonkeyPatch, status: int
+    monkeypatch: pytest.MonkeyPatch,
+    refused: type[XrpcError],
+    status: int,
+    raised: type[KnotlessError],
+    says: str,
 ) -> None:
+    """One that has had too much says so itself, and until when."""
     monkeypatch.setattr(proving, "_PAUSE", 0.001)
     host, asked = Account(creates_update=True), [0]
 
     def busy(_: Sequence[Write]) -> None:
         asked[0] += 1
         if asked[0] > 1:
-            raise refusal(ServerFault if status == 503 else RateLimited, status, "Busy")
+            raise refusal(refused, status, "Busy")
 
     host.before = busy
-    with pytest.raises(UnsafeHost, match="could not be found out"):
+    with pytest.raises(raised, match=says):
         create(host, URL)
     assert host.records.get(REPO, {}) == {}
 

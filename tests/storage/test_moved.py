@@ -12,6 +12,7 @@ from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import NotAllThere, delete
 from git_knotless.storage.editing import edit
 from git_knotless.storage.holds import CopyExists
+from git_knotless.storage.listing import Page
 from git_knotless.storage.lookup import look_up
 from git_knotless.storage.offers import offer
 from git_knotless.storage.places import RedirectRecord, RepoRef
@@ -20,6 +21,8 @@ from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import MovedAway, Repository, repositories
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write
+from git_knotless.storage.verified import NotSigned
+from git_knotless.value import replace
 from tests.storage.places import (
     ALICE,
     BOB,
@@ -118,6 +121,25 @@ def pushed_at(world: World, repo: RepoRecord, at: int) -> list[bool]:
 
     world.alice.meet = meet
     return landed
+
+
+def test_what_its_host_leaves_out_is_missed_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = world.offered()
+    world.accept(world.alice, world.bob)
+    put_ref(world.alice, old, "refs/heads/new", "e" * 40, generation=1)
+    before, page = world.state(), Host._page
+
+    def shown(host: Host, collection: str, cursor: str | None, ascending: bool) -> Page:
+        listed = page(host, collection, cursor, ascending)
+        kept = [each for each in listed.records if each.value.get("name") != "refs/heads/new"]
+        return replace(listed, records=kept)
+
+    monkeypatch.setattr(Host, "_page", shown)
+    with pytest.raises(NotSigned, match="refs/heads/new is left out"):
+        delete_old(world, world.alice)
+    assert world.state() == before
 
 
 def test_no_push_is_lost_between_the_look_and_the_delete(tmp_path: Path) -> None:

@@ -251,6 +251,8 @@ def test_a_blob_that_stays_gone(
     assert (
         caught.value.message == f"the account is still being moved to its host, it seems: {known}"
     )
+    assert caught.value.hint is not None, "it may have lost them as well"
+    assert ": git knotless repo verify " in caught.value.hint
 
 
 def test_a_record_that_cannot_be_read_breaks_nothing_else(

@@ -19,10 +19,11 @@ from git_knotless.storage.push import push
 from git_knotless.storage.reached import CannotPrune
 from git_knotless.storage.records import CLAIM, PACK, REF, REPO, RefRecord
 from git_knotless.storage.snapshot import Snapshot
-from git_knotless.storage.store import Write
+from git_knotless.storage.store import Record, Write
 from git_knotless.storage.updates import Update
+from git_knotless.storage.verified import NotSigned
 from tests.gitenv import GitEnv
-from tests.storage.account import refusal
+from tests.storage.account import Account, refusal
 from tests.storage.pushing import MAIN, SILENT, commits_of
 from tests.storage.test_folding import killed_at, kinds, raises
 from tests.storage.yard import DAY, Met, Yard
@@ -256,7 +257,18 @@ def test_refs_that_reach_what_is_not_there(yard: Yard) -> None:
     first, *_ = yard.records()
     del yard.host.records[PACK][first.rkey]
     packs = yard.records()
-    with pytest.raises(MissingObjects, match="refs/heads/main"):
+    with pytest.raises(MissingObjects, match="refs/heads/main") as caught:
+        yard.prune()
+    assert caught.value.hint == "git knotless repo verify knotless://alice.test/repo"
+    assert yard.records() == packs
+
+
+def test_refs_that_reach_what_is_in_a_bad_pack(yard: Yard) -> None:
+    """Which is what is wrong, and is said."""
+    first, *_ = yard.records()
+    yard.host.records[PACK][first.rkey] |= {"checksum": "0" * 40}
+    packs = yard.records()
+    with pytest.raises(MissingObjects, match=f"pack {first.rkey}: its checksum is not"):
         yard.prune()
     assert yard.records() == packs
 
@@ -279,6 +291,63 @@ def test_a_bad_pack_stays(yard: Yard) -> None:
     pruned = yard.prune()
     assert lost.rkey in yard.host.records[PACK]
     assert pruned.left_out == (f"pack {lost.rkey}: its checksum is not its record's",)
+
+
+@pytest.mark.parametrize("kind", ["ref", "claim"])
+@pytest.mark.parametrize("seeks", [True, False])
+def test_a_host_that_leaves_out_what_is_signed(yard: Yard, kind: str, *, seeks: bool) -> None:
+    """Of its own, or by a cache before it: what that reaches would be lost."""
+    yard.push("gone", name="refs/heads/kept")
+    before = {rkey: dict(pack) for rkey, pack in yard.host.records[PACK].items()}
+    hidden = {"ref": "kept", "claim": "main"}[kind]
+
+    def shown(records: Sequence[Record]) -> Sequence[Record]:
+        return [
+            each
+            for each in records
+            if f"refs/heads/{hidden}" not in (each.value.get("name"), each.value.get("ref"))
+            or each.value["$type"] != f"dev.knotless.{kind}"
+        ]
+
+    yard.host.seeks, yard.host.shown = seeks, shown
+    with pytest.raises(NotSigned, match="is left out, and is signed") as caught:
+        yard.prune()
+    assert caught.value.hint == "git knotless repo verify knotless://alice.test/repo"
+    assert yard.host.records[PACK] == before
+    yard.host.shown = lambda records: records
+    yard.clone()
+
+
+def test_a_host_that_lists_a_ref_where_it_was(yard: Yard) -> None:
+    packs, was = yard.records(), _tip(yard, "main~1")
+
+    def shown(records: Sequence[Record]) -> Sequence[Record]:
+        refs = [each.value["$type"] == REF for each in records]
+        return [
+            Record(each.rkey, each.value | {"target": was}) if ref else each
+            for each, ref in zip(records, refs, strict=True)
+        ]
+
+    yard.host.shown = shown
+    with pytest.raises(NotSigned, match=f"{MAIN} is listed at {was}"):
+        yard.prune()
+    assert yard.records() == packs
+
+
+def test_a_cache_that_shows_what_was_signed_before(yard: Yard) -> None:
+    """All of it fits together, and none of it knows of a push."""
+    stale = {name: dict(values) for name, values in yard.host.records.items()}
+    yard.push("gone", name="refs/heads/kept")
+    packs = yard.records()
+
+    def shown(records: Sequence[Record]) -> Sequence[Record]:
+        refs = [each for each in records if each.value["$type"] == REF]
+        return [each for each in refs if each.rkey in stale[REF]] if refs else records
+
+    yard.host.shown, yard.host.cached = shown, Account(records=stale)
+    with pytest.raises(NotSigned, match="older state than was just written"):
+        yard.prune()
+    assert yard.records() == packs
 
 
 def test_a_host_that_brings_back_what_is_gone(yard: Yard) -> None:

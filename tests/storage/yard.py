@@ -29,9 +29,17 @@ DAY = 86_400.0
 
 @dataclass
 class Met(Account):
-    """`meet` sees each request before anything of it is done, and once it is; it may raise."""
+    """`meet` sees each request before anything of it is done, and once it is; it may raise.
+    `shown` are the records of a page as the host lists them; `cached` is what it signs as."""
 
     meet: Callable[[str], None] = lambda moment: None
+    shown: Callable[[Sequence[Record]], Sequence[Record]] = lambda records: records
+
+    cached: Account | None = None
+
+    def signed(self) -> tuple[bytes, dict[bytes, bytes]]:
+        self.meet("before proof")
+        return super().signed() if self.cached is None else self.cached.signed()
 
     def get(self, collection: str, rkey: Rkey) -> Record | None:
         self.meet("before get")
@@ -39,7 +47,8 @@ class Met(Account):
 
     def _page(self, collection: str, cursor: str | None, ascending: bool) -> Page:
         self.meet("before list")
-        return super()._page(collection, cursor, ascending)
+        page = super()._page(collection, cursor, ascending)
+        return Page(self.shown(page.records), page.cursor)
 
     def apply(self, writes: Sequence[Write]) -> Sequence[str]:
         self.meet("before apply")
