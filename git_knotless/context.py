@@ -28,12 +28,12 @@ from git_knotless.logins import Logins
 from git_knotless.settings import Settings
 from git_knotless.storage.git import Git
 from git_knotless.storage.hosts import HostCache
-from git_knotless.storage.large import LargeSnapshots
+from git_knotless.storage.proofs.large import LargeSnapshots
+from git_knotless.storage.proofs.revs import Revs
+from git_knotless.storage.proofs.verified import Verified
 from git_knotless.storage.repositories import CLAIM_GRACE, Repository
-from git_knotless.storage.revs import Revs
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.url import RepoUrl, parse_target
-from git_knotless.storage.verified import Verified
 from git_knotless.value import replace
 
 # Whoever only reads carries no session, and whoever makes no request waits for no httpx.
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from git_knotless.atproto.session_auth import SessionAuth
     from git_knotless.atproto.sessions import SessionStore
     from git_knotless.atproto.xrpc import Client
-    from git_knotless.storage.lookup import Accounts
     from git_knotless.storage.pin import Pin
+    from git_knotless.storage.places.lookup import Accounts
     from git_knotless.storage.public import PublicStore
 
 # Before a write the DID document is at most this old: after a move, the old host still takes

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from git_knotless import limits
 from git_knotless.atproto.syntax import Did, Rkey
-from git_knotless.storage import emails, packrecord, profile, records
+from git_knotless.storage import records
+from git_knotless.storage.accounts import emails, profile
+from git_knotless.storage.accounts.own_record import COLLECTIONS_OF_AN_ACCOUNT
 from git_knotless.storage.claims import ClaimRecord, EpochRecord
 from git_knotless.storage.fields import BadRecord
-from git_knotless.storage.lfsrecord import LfsRecord
-from git_knotless.storage.own_record import COLLECTIONS_OF_AN_ACCOUNT
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.places import RedirectRecord, RepoRef
+from git_knotless.storage.lfs.record import LfsRecord
+from git_knotless.storage.packs import packrecord
+from git_knotless.storage.packs.packrecord import PackRecord
+from git_knotless.storage.places.references import RedirectRecord, RepoRef
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.store import BlobRef, Record
 from tests.gitenv import GitEnv

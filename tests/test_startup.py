@@ -41,9 +41,9 @@ LATER = {
     "git_knotless.atproto.password",
     "git_knotless.atproto.sessions",
     "git_knotless.helper.push",
-    "git_knotless.storage.packs_in",
-    "git_knotless.storage.push",
-    "git_knotless.storage.transfers",
+    "git_knotless.storage.packs.intake",
+    "git_knotless.storage.pushing.push",
+    "git_knotless.storage.packs.transfers",
 }
 
 

@@ -8,7 +8,7 @@ from git_knotless.errors import KnotlessError
 from git_knotless.storage.git import Git
 
 # The first is imported by whoever is asking: it is waited for, or the others would delay that.
-_MODULES = ("httpcore", "git_knotless.helper.push", "git_knotless.storage.push")
+_MODULES = ("httpcore", "git_knotless.helper.push", "git_knotless.storage.pushing.push")
 
 
 def prepare_push(git: Git) -> None:

@@ -19,12 +19,12 @@ from git_knotless.context import Context
 from git_knotless.errors import KnotlessError
 from git_knotless.helper.options import Options
 from git_knotless.helper.stderr import note, printable, progress, tell, warn
-from git_knotless.storage.geometry import foldable
 from git_knotless.storage.git import Git
+from git_knotless.storage.packs.geometry import foldable
+from git_knotless.storage.packs.taken import became, know_sizes, pack_sizes
+from git_knotless.storage.packs.workroom import is_free, workroom
 from git_knotless.storage.pin import Pin
 from git_knotless.storage.repositories import Repository
-from git_knotless.storage.taken import became, know_sizes, pack_sizes
-from git_knotless.storage.workroom import is_free, workroom
 
 MOST = 50  # small packs, which a clone gets in one page or two
 _LONGEST = 3600  # seconds for one fold, and between one that failed and the next
@@ -69,7 +69,7 @@ class AutoFold:
 
     def run(self, repository: Repository, options: Options) -> None:
         """Here and now, unless another is at it."""
-        from git_knotless.storage.folding import fold  # few pushes fold
+        from git_knotless.storage.packs.folding import fold  # few pushes fold
 
         with workroom(self._room) as scratch:
             if scratch is None:

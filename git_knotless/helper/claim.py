@@ -15,11 +15,11 @@ from git_knotless.context import Context
 from git_knotless.errors import KnotlessError
 from git_knotless.helper.stderr import say
 from git_knotless.settings import Settings
-from git_knotless.storage import emails
-from git_knotless.storage.authorship import author_here
+from git_knotless.storage.accounts import emails
+from git_knotless.storage.accounts.authorship import author_here
+from git_knotless.storage.accounts.looked_up import LookedUp
+from git_knotless.storage.accounts.own_record import SELF, OwnRecords
 from git_knotless.storage.git import Git
-from git_knotless.storage.looked_up import LookedUp
-from git_knotless.storage.own_record import SELF, OwnRecords
 from git_knotless.storage.scope import for_records, missing
 
 _CLAIM_SECONDS = 2.0  # that git waits for us at most, once it has said what it pushed

@@ -15,7 +15,7 @@ from git_knotless.helper.stderr import looking
 from git_knotless.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:  # most runs push nothing, and wait for none of this
-    from git_knotless.storage.updates import Outcome, Update
+    from git_knotless.storage.pushing.updates import Outcome, Update
 
 CAPABILITIES = (
     "option",

@@ -6,7 +6,7 @@ than that there is no host `knotless`. So whoever needs that is told before.
 
 from git_knotless.helper.stderr import note, say
 from git_knotless.storage.git import Git
-from git_knotless.storage.lfs_config import AGENT, lead, wanted
+from git_knotless.storage.lfs.config import AGENT, lead, wanted
 from git_knotless.storage.snapshot import Snapshot
 
 

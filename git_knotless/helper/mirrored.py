@@ -15,12 +15,12 @@ from git_knotless.helper.connect import Request
 from git_knotless.helper.hangup import ended_with_git
 from git_knotless.helper.options import Options
 from git_knotless.helper.stderr import looking, note, progress, warn
-from git_knotless.storage.bare import Refs, git_in
 from git_knotless.storage.git import Git, GitError
-from git_knotless.storage.mirror import Mirror
-from git_knotless.storage.mirrors import Mirrors
+from git_knotless.storage.mirrors.mirror import Mirror
+from git_knotless.storage.mirrors.mirrors import Mirrors
+from git_knotless.storage.mirrors.upload_pack import upload_pack
+from git_knotless.storage.packs.bare import Refs, git_in
 from git_knotless.storage.snapshot import Snapshot
-from git_knotless.storage.upload_pack import upload_pack
 
 if TYPE_CHECKING:
     from git_knotless.helper.service import Reading

@@ -7,7 +7,7 @@ from git_knotless.errors import KnotlessError
 from git_knotless.helper.options import Options
 from git_knotless.helper.protocol import BadCommand, Refspec, quote
 from git_knotless.helper.stderr import printable
-from git_knotless.storage.updates import Lease, Outcome, Update
+from git_knotless.storage.pushing.updates import Lease, Outcome, Update
 
 # Of these reasons git makes "Everything up-to-date" and exit 0.
 _TAKEN_FOR_SUCCESS = ("no match", "up to date")

@@ -28,8 +28,8 @@ from git_knotless.value import value
 if TYPE_CHECKING:  # a listing is all that most fetches ask for: it waits for nothing else
     from git_knotless.helper.claim import FirstClaim
     from git_knotless.helper.connect import Server
-    from git_knotless.storage.packs_in import Taken
-    from git_knotless.storage.updates import Outcome, Update
+    from git_knotless.storage.packs.intake import Taken
+    from git_knotless.storage.pushing.updates import Outcome, Update
 
 
 class OtherObjectFormat(KnotlessError):
@@ -123,7 +123,7 @@ class Remote:
         """Once a run: that it is not where it was asked for, and that it may not stay there."""
         repository = reading.repository
         if repository.moved and not self._told:
-            from git_knotless.storage.forwarding import address, news, set_url
+            from git_knotless.storage.places.forwarding import address, news, set_url
 
             self._told = True
             new = address(repository)
@@ -141,7 +141,7 @@ class Remote:
             )
 
     def fetch(self, wants: Sequence[str], options: Options) -> "Taken":
-        from git_knotless.storage.packs_in import take
+        from git_knotless.storage.packs.intake import take
 
         reading = self._read(for_push=False)
         self._check_format(reading)
@@ -181,7 +181,7 @@ class Remote:
         return revisions(self.git, sources, also=tuple(set(there.values())))
 
     def push(self, updates: "Sequence[Update]", options: Options) -> "Sequence[Outcome]":
-        from git_knotless.storage.push import push
+        from git_knotless.storage.pushing.push import push
 
         reading = self._read(for_push=True)
         self._reading = None  # whatever comes of it, the refs are not those any more
@@ -207,7 +207,7 @@ class Remote:
 
     def _begin_claim(self, did: Did) -> None:
         """Unless the account was looked up on this machine: most pushes go no further."""
-        from git_knotless.storage.looked_up import LookedUp
+        from git_knotless.storage.accounts.looked_up import LookedUp
 
         looked_up = LookedUp(self.context.settings.cache_dir / "emails.json")
         if self._claim is None and did not in looked_up:
@@ -223,7 +223,7 @@ class Remote:
 
     def upload_pack(self, options: Options) -> "AbstractContextManager[Server]":
         from git_knotless.helper.mirrored import Mirrored
-        from git_knotless.storage.mirrors import Mirrors
+        from git_knotless.storage.mirrors.mirrors import Mirrors
 
         settings = self.context.settings
         mirrors = Mirrors(settings.cache_dir / "mirrors", settings.cache_size, self.env)

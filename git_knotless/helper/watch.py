@@ -12,7 +12,7 @@ from git_knotless.storage.seen import Lost, Seen, WentBack
 from git_knotless.storage.snapshot import Snapshot
 
 if TYPE_CHECKING:  # a listing waits for nothing of pushing
-    from git_knotless.storage.updates import Outcome, Update
+    from git_knotless.storage.pushing.updates import Outcome, Update
 
 _MOST_NAMED = 20  # of the refs that were lost: more is a host that makes them up
 
@@ -45,7 +45,7 @@ class Watch:
     def _check_news(self, seen: Seen, repository: Repository, snapshot: Snapshot) -> None:
         """Of what is here already git fetches nothing, and takes it for a branch's as it is."""
         if news := seen.news(snapshot.live):
-            from git_knotless.storage.pointed import check_branches
+            from git_knotless.storage.packs.pointed import check_branches
 
             check_branches(self._git, news, str(repository.url))
 

@@ -152,7 +152,7 @@ def _init(message: dict[str, Any]) -> tuple[Direction, str]:
 
 
 def _request(message: dict[str, Any]) -> Request:
-    from git_knotless.storage.lfsrecord import LARGEST_OBJECT, is_lfs_oid
+    from git_knotless.storage.lfs.record import LARGEST_OBJECT, is_lfs_oid
 
     match message:
         case {"oid": str(oid), "size": int(size)} if (

@@ -15,8 +15,8 @@ from git_knotless.storage.pin import Pin
 from git_knotless.storage.url import SCHEME
 
 if TYPE_CHECKING:
-    from git_knotless.storage.lfs_in import LfsDownloads
-    from git_knotless.storage.lfs_out import LfsUploads
+    from git_knotless.storage.lfs.download import LfsDownloads
+    from git_knotless.storage.lfs.upload import LfsUploads
 
 
 class NotOurs(KnotlessError):
@@ -47,14 +47,14 @@ def begin(stack: ExitStack, direction: Direction, remote: str, env: Mapping[str,
     context = stack.enter_context(Context.from_environment(env, tell, git))
     pin = Pin(git, remote, url, tell)
     if direction == "upload":
-        from git_knotless.storage.lfs_out import LfsUploads
+        from git_knotless.storage.lfs.upload import LfsUploads
         from git_knotless.storage.scope import of_lfs
 
         repository = context.open(url, to="push to", pin=pin)
         if (auth := context.session_for(repository.store.did)) is not None:
             context.logins.check_scope(auth.session, of_lfs())
         return Upload(LfsUploads(repository, git.common_dir / "knotless" / "lfs"))
-    from git_knotless.storage.lfs_in import LfsDownloads
+    from git_knotless.storage.lfs.download import LfsDownloads
 
     repository = context.open(url, pin=pin)
     repository.look()

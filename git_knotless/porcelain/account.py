@@ -87,7 +87,7 @@ def _fields(shown: dict[str, Any]) -> "Iterator[tuple[str, str]]":
 def _commits_as(session: "Session") -> dict[str, str]:
     import os
 
-    from git_knotless.storage.authorship import commit_identity
+    from git_knotless.storage.accounts.authorship import commit_identity
     from git_knotless.storage.git import Git
 
     author = commit_identity(Git(None, env=os.environ), session.did, session.handle).author

@@ -19,10 +19,10 @@ from git_knotless.porcelain.options import (
 
 if TYPE_CHECKING:
     from git_knotless.context import Context
-    from git_knotless.storage.folding import Folded
-    from git_knotless.storage.pruning import Pruned
+    from git_knotless.storage.packs.folding import Folded
+    from git_knotless.storage.packs.pruning import Pruned
+    from git_knotless.storage.packs.sizing import Part
     from git_knotless.storage.repositories import Repository as OpenRepository
-    from git_knotless.storage.sizing import Part
 
 
 class AtItAlready(KnotlessError):
@@ -68,8 +68,8 @@ def _compact(
     context: "Context", own: "OpenRepository", *, dry_run: bool
 ) -> "tuple[Pruned, Folded]":
     from git_knotless.porcelain.transfer import progress
-    from git_knotless.storage.folding import Folded, fold
-    from git_knotless.storage.pruning import prune
+    from git_knotless.storage.packs.folding import Folded, fold
+    from git_knotless.storage.packs.pruning import prune
 
     with _room(context, own) as scratch:
         pruned = prune(own, scratch / "pruning", progress=progress(), dry_run=dry_run)
@@ -83,7 +83,7 @@ def _compact(
 def _remember(own: "OpenRepository", pruned: "Pruned", folded: "Folded") -> None:
     """In the clone around us, if it is one: it need not fetch again what it has."""
     from git_knotless.porcelain.here import Here
-    from git_knotless.storage.taken import became, know_sizes, pack_sizes
+    from git_knotless.storage.packs.taken import became, know_sizes, pack_sizes
 
     here, key = Here.look(), own.record().key
     if here is None:
@@ -96,7 +96,7 @@ def _remember(own: "OpenRepository", pruned: "Pruned", folded: "Folded") -> None
 
 @contextmanager
 def _room(context: "Context", repository: "OpenRepository") -> Iterator[Path]:
-    from git_knotless.storage.workroom import workroom
+    from git_knotless.storage.packs.workroom import workroom
 
     with workroom(context.settings.cache_dir / "packs" / repository.record().key) as place:
         if place is None:
@@ -158,8 +158,8 @@ def size(
     from git_knotless.porcelain.output import print_fields, print_json, working
     from git_knotless.porcelain.transfer import progress
     from git_knotless.porcelain.views import place_json
-    from git_knotless.storage.pruning import prune
-    from git_knotless.storage.sizing import measure
+    from git_knotless.storage.packs.pruning import prune
+    from git_knotless.storage.packs.sizing import measure
 
     with open_context() as context:
         found = open_repository(context, repository, "repo size")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from git_knotless.atproto.syntax import Did, Handle
     from git_knotless.context import Context
     from git_knotless.porcelain.doctor_account import AccountChecks
-    from git_knotless.storage.checks import Check, Verdict
+    from git_knotless.storage.checkup.checks import Check, Verdict
 
 _SICK = 1
 _HELP = "git knotless doctor -h"
@@ -99,7 +99,7 @@ Found = tuple[str, "Verdict"]
 
 def _findings(asked: Target, account: str | None, *, write: bool) -> Generator[Found, None, None]:
     from git_knotless.porcelain.doctor_here import folder_checks, program_checks, settings_verdict
-    from git_knotless.storage.checks import Check, Verdict, skipped
+    from git_knotless.storage.checkup.checks import Check, Verdict, skipped
 
     yield from _looked(program_checks())
     with ExitStack() as stack:
@@ -152,8 +152,8 @@ class _Visit:
 
     def findings(self, *, write: bool) -> Iterator[Found]:
         from git_knotless.porcelain.doctor_account import AccountChecks
-        from git_knotless.storage.checks import Check
-        from git_knotless.storage.hostcheck import HostChecks, clock, directory
+        from git_knotless.storage.checkup.checks import Check
+        from git_knotless.storage.checkup.hostcheck import HostChecks, clock, directory
 
         answers = True
         register = Check("directory", lambda: directory(self._client, self._directory), _DIRECTORY)
@@ -196,9 +196,9 @@ class _Visit:
 
     def _written(self, account: "AccountChecks", host: str | None) -> Iterator[Found]:
         from git_knotless.porcelain.output import say
-        from git_knotless.storage.checks import skipped
-        from git_knotless.storage.hostprobe import WriteChecks
-        from git_knotless.storage.scratch import Scratch
+        from git_knotless.storage.checkup.checks import skipped
+        from git_knotless.storage.checkup.hostprobe import WriteChecks
+        from git_knotless.storage.checkup.scratch import Scratch
 
         identity = account.identity
         if (lack := account.lacks_to_write()) is not None:
@@ -215,6 +215,6 @@ class _Visit:
 
 
 def _no_host() -> "Verdict":
-    from git_knotless.storage.checks import skipped
+    from git_knotless.storage.checkup.checks import skipped
 
     return skipped("neither an account nor a host is known to look at: git knotless doctor HOST")

@@ -18,7 +18,7 @@ from git_knotless.atproto.syntax import Did, Handle, is_did
 from git_knotless.context import Context
 from git_knotless.errors import LoginNeeded
 from git_knotless.logins import AmbiguousAccount
-from git_knotless.storage.checks import Check, Verdict, fail, ok, skipped, warn
+from git_knotless.storage.checkup.checks import Check, Verdict, fail, ok, skipped, warn
 from git_knotless.storage.scope import login_scope, missing
 
 _NOBODY = "nobody is logged in: reading takes no login, writing does"

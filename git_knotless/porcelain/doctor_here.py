@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from git_knotless.settings import TABLE, Settings, load
-from git_knotless.storage.checks import Check, Verdict, fail, ok, skipped, warn
+from git_knotless.storage.checkup.checks import Check, Verdict, fail, ok, skipped, warn
 from git_knotless.storage.git import Git, GitError
 
 OLDEST_GIT = (2, 31)  # whose index-pack knows --no-rev-index

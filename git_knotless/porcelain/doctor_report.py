@@ -3,7 +3,7 @@
 from typing import Any
 
 from git_knotless.porcelain.output import on_terminal, print_json, printable
-from git_knotless.storage.checks import Verdict
+from git_knotless.storage.checkup.checks import Verdict
 
 _SHOWN = {"ok": "ok", "warn": "warn", "fail": "FAIL", "skipped": "skipped"}
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}

@@ -27,7 +27,7 @@ def add(address: Address, *, account: Account = None, json: Json = False) -> Non
     Example:
       git knotless account email add alice@example.com
     """
-    from git_knotless.storage import emails
+    from git_knotless.storage.accounts import emails
 
     address = emails.parse_address(address)
     with _own_records(account) as (identity, store):
@@ -46,7 +46,7 @@ def remove(address: Address, *, account: Account = None, json: Json = False) -> 
     Example:
       git knotless account email remove alice@example.com
     """
-    from git_knotless.storage import emails
+    from git_knotless.storage.accounts import emails
 
     address = emails.parse_address(address)
     with _own_records(account) as (identity, store):
@@ -80,7 +80,7 @@ def _own_records(account: str | None) -> "Iterator[tuple[Identity, PublicStore]]
 
 
 def _as_json(identity: "Identity", store: "PublicStore") -> dict[str, Any]:
-    from git_knotless.storage import emails
+    from git_knotless.storage.accounts import emails
 
     return {"handle": identity.handle, "did": identity.did, "count": emails.count(store)}
 

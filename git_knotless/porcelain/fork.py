@@ -28,7 +28,7 @@ def fork(
     """
     from git_knotless.porcelain.output import print_json, printable, say
     from git_knotless.porcelain.views import repository_json
-    from git_knotless.storage.forking import fork as fork_repository
+    from git_knotless.storage.places.forking import fork as fork_repository
 
     with open_context(account) as context:
         source = open_repository(context, url, "fork")

@@ -55,7 +55,7 @@ class Here:
 
     def pushable(self) -> str:
         """The full name of the current branch, which a new repository can be given whole."""
-        from git_knotless.storage.shallow import refuse_holes
+        from git_knotless.storage.pushing.shallow import refuse_holes
 
         try:
             branch = self._line("symbolic-ref", "--quiet", "HEAD")

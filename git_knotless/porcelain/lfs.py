@@ -29,7 +29,7 @@ def install(local: Local = False, json: Json = False) -> None:
     """
     from git_knotless.porcelain.here import Here
     from git_knotless.porcelain.output import say
-    from git_knotless.storage.lfs_config import SETTINGS, lead
+    from git_knotless.storage.lfs.config import SETTINGS, lead
 
     git, scope = _place(local=local)
     due = {name: text for name, text in SETTINGS.items() if _values(git, scope, name) != [text]}
@@ -50,7 +50,7 @@ def uninstall(local: Local = False, json: Json = False) -> None:
       git knotless lfs uninstall
     """
     from git_knotless.porcelain.here import Here
-    from git_knotless.storage.lfs_config import SETTINGS, let_go
+    from git_knotless.storage.lfs.config import SETTINGS, let_go
 
     git, scope = _place(local=local)
     due = [name for name in SETTINGS if _values(git, scope, name)]

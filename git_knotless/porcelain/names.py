@@ -19,7 +19,7 @@ from git_knotless.porcelain.options import (
 
 if TYPE_CHECKING:
     from git_knotless.context import Context
-    from git_knotless.storage.places import RedirectRecord
+    from git_knotless.storage.places.references import RedirectRecord
     from git_knotless.storage.repositories import Repository
     from git_knotless.storage.url import RepoUrl
 
@@ -42,8 +42,8 @@ def rename(
     from git_knotless.porcelain.output import print_json, printable, say
     from git_knotless.porcelain.typed import with_instead
     from git_knotless.porcelain.views import repository_json
-    from git_knotless.storage.forwarding import address
-    from git_knotless.storage.renaming import rename as rename_repository
+    from git_knotless.storage.places.forwarding import address
+    from git_knotless.storage.places.renaming import rename as rename_repository
     from git_knotless.storage.url import BadName
 
     if "/" in name:
@@ -89,7 +89,7 @@ def redirects(
       git knotless repo redirects -R alice.example/field-notes --remove notes
     """
     from git_knotless.porcelain.output import on_terminal, print_items, print_rows, say
-    from git_knotless.storage.old_names import key_of, old_names, take_back
+    from git_knotless.storage.places.old_names import key_of, old_names, take_back
 
     with open_context(account) as context:
         found = _opened(context, repository, account, write=remove is not None)

@@ -122,7 +122,7 @@ def check_account(context: "Context", own: "OpenRepository", account: str | None
 def _tell(repository: "OpenRepository", url: str | None) -> None:
     """`url` is the remote's that it was read from, if it was."""
     from git_knotless.porcelain.output import say, warn
-    from git_knotless.storage.forwarding import address, news
+    from git_knotless.storage.places.forwarding import address, news
 
     new = address(repository)
     warn(news(repository))
@@ -132,7 +132,7 @@ def _tell(repository: "OpenRepository", url: str | None) -> None:
 def set_url_hint(url: str, new: "RepoUrl") -> str | None:
     """The command that has the remote around us which is fetched from `url` lead to `new`."""
     from git_knotless.porcelain.here import Here
-    from git_knotless.storage.forwarding import set_url
+    from git_knotless.storage.places.forwarding import set_url
 
     here = Here.look()
     remote = here and here.remote_of(url)

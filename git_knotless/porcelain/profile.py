@@ -10,7 +10,7 @@ from git_knotless.porcelain.options import Account, Json, bare, open_context
 
 if TYPE_CHECKING:
     from git_knotless.atproto.identity import Identity
-    from git_knotless.storage.profile import Field
+    from git_knotless.storage.accounts.profile import Field
 
 
 def show(
@@ -29,7 +29,7 @@ def show(
       git knotless account profile show alice.example
     """
     from git_knotless.atproto.syntax import parse_identifier
-    from git_knotless.storage.profile import read_profile
+    from git_knotless.storage.accounts.profile import read_profile
 
     with open_context(account) as context:
         who = context.account().did if handle is None else parse_identifier(bare(handle))
@@ -65,7 +65,7 @@ def set_(
       git knotless account profile set --description ''
     """
     from git_knotless.porcelain.output import WrongUsage
-    from git_knotless.storage.profile import read_profile, set_profile
+    from git_knotless.storage.accounts.profile import read_profile, set_profile
 
     texts = {
         "displayName": display_name,
@@ -88,7 +88,7 @@ def set_(
 
 def _read(file: str) -> bytes:
     """No more than tells that it is too large; nothing of the file '' that is none."""
-    from git_knotless.storage.profile import LARGEST_PICTURE, BadPicture
+    from git_knotless.storage.accounts.profile import LARGEST_PICTURE, BadPicture
 
     if not file:
         return b""
@@ -135,7 +135,7 @@ _HEADINGS = {
 
 
 def _in_words(field: "Field") -> str:
-    from git_knotless.storage.profile import BLUESKY
+    from git_knotless.storage.accounts.profile import BLUESKY
 
     match field.value:
         case {"mimeType": mime, "size": size}:

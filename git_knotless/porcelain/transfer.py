@@ -23,7 +23,7 @@ from git_knotless.porcelain.typed import with_instead, with_more
 if TYPE_CHECKING:
     from git_knotless.atproto.syntax import Did, Handle
     from git_knotless.context import Context
-    from git_knotless.storage.accepting import Accepted
+    from git_knotless.storage.places.accepting import Accepted
     from git_knotless.storage.progress import Progress
     from git_knotless.storage.repositories import Repository as OpenRepository
     from git_knotless.storage.store import RecordStore
@@ -52,7 +52,7 @@ def transfer(
     """
     from git_knotless.porcelain.output import WrongUsage, print_json, printable, say
     from git_knotless.porcelain.views import repository_json
-    from git_knotless.storage import offers
+    from git_knotless.storage.places import offers
 
     if (to is None) is not withdraw:
         raise WrongUsage("to whom it is offered has to be said, or --withdraw, and not both")
@@ -95,7 +95,7 @@ def accept(
     from git_knotless.atproto.syntax import is_did
     from git_knotless.porcelain.output import print_json, printable, say
     from git_knotless.porcelain.views import repository_json
-    from git_knotless.storage.accepting import accept as accept_repository
+    from git_knotless.storage.places.accepting import accept as accept_repository
     from git_knotless.storage.url import RepoUrl
 
     with open_context(account) as context:
@@ -139,7 +139,7 @@ def by_another_name(given: str | None, *option: str) -> Iterator[None]:
 @contextmanager
 def _as_whom_it_is_for(context: "Context", account: str | None) -> Iterator[None]:
     """Where that is another who is logged in here too, hint at the same command as that one."""
-    from git_knotless.storage.offers import NotOffered
+    from git_knotless.storage.places.offers import NotOffered
 
     try:
         yield

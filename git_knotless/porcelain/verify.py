@@ -12,8 +12,8 @@ import typer
 from git_knotless.porcelain.options import Json, Repository, open_context, open_repository
 
 if TYPE_CHECKING:
+    from git_knotless.storage.proofs.verify import Verification
     from git_knotless.storage.repositories import Repository as OpenRepository
-    from git_knotless.storage.verify import Verification
 
 _UNSOUND = 1  # the exit status where anything is wrong
 _LEFT_OVER = "verify-"
@@ -43,7 +43,7 @@ def verify(
     """
     from git_knotless.porcelain.bar import progress
     from git_knotless.porcelain.output import print_json
-    from git_knotless.storage.verify import verify as verify_repository
+    from git_knotless.storage.proofs.verify import verify as verify_repository
 
     with open_context() as context:
         found = open_repository(context, repository, "repo verify")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from git_knotless.atproto.syntax import Did
-    from git_knotless.storage.places import RepoRef
+    from git_knotless.storage.places.references import RepoRef
     from git_knotless.storage.records import Rule
     from git_knotless.storage.snapshot import Snapshot
     from git_knotless.storage.url import RepoUrl

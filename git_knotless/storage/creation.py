@@ -5,16 +5,16 @@ from functools import partial
 
 from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import Stamp, stamp_now
 from git_knotless.storage.claims import EpochRecord
 from git_knotless.storage.editing import RacedTooOften
 from git_knotless.storage.outcome import Batch, Sent, send
+from git_knotless.storage.places.taking import Left, clear_name, freed, left_under
 from git_knotless.storage.proving import UnsafeHost as UnsafeHost
 from git_knotless.storage.proving import clear_probe, prove
+from git_knotless.storage.pushing.batches import Stamp, stamp_now
 from git_knotless.storage.records import CLAIM, DEFAULT_BRANCH, REPO, RepoRecord
 from git_knotless.storage.refname import BRANCHES, is_ref_name
 from git_knotless.storage.store import Record, RecordStore, Write
-from git_knotless.storage.taking import Left, clear_name, freed, left_under
 from git_knotless.storage.url import RepoUrl
 from git_knotless.value import value
 

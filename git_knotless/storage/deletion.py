@@ -14,18 +14,18 @@ from contextlib import contextmanager
 from functools import partial
 
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import MAX_WRITES, Stamp, rewrite, stamp_now
 from git_knotless.storage.brief import brief
 from git_knotless.storage.claims import EpochRecord
-from git_knotless.storage.lookup import Accounts, Found, go_on
 from git_knotless.storage.outcome import Batch, Sent, send
-from git_knotless.storage.places import RedirectRecord, RepoRef, redirects_of
+from git_knotless.storage.places.lookup import Accounts, Found, go_on
+from git_knotless.storage.places.references import RedirectRecord, RepoRef, redirects_of
+from git_knotless.storage.places.taking import take_away_rest
+from git_knotless.storage.pushing.batches import MAX_WRITES, Stamp, rewrite, stamp_now
 from git_knotless.storage.records import CLAIM, REDIRECT, REPO, RefRecord, RepoRecord
 from git_knotless.storage.remains import CannotDelete, finish
 from git_knotless.storage.repositories import AnotherRepository, Repository
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Record, Write
-from git_knotless.storage.taking import take_away_rest
 from git_knotless.storage.url import RepoUrl, without_git
 from git_knotless.value import replace
 
@@ -161,7 +161,7 @@ def _rewritten(
 
 def _refuse_lacking(repository: Repository, repo: RepoRecord, moved: Found) -> None:
     """What has been deleted here is not lost with the rest."""
-    from git_knotless.storage.signed_listing import refs_signed  # few have moved away
+    from git_knotless.storage.proofs.signed_listing import refs_signed  # few have moved away
 
     here, there = refs_signed(repository, repo.key), refs_signed(moved, repo.key)
     lacking = [

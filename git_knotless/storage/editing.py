@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import rewrite, stamp_now
 from git_knotless.storage.claims import EpochRecord
 from git_knotless.storage.outcome import Batch, Sent, send
+from git_knotless.storage.pushing.batches import rewrite, stamp_now
 from git_knotless.storage.records import RepoRecord
 from git_knotless.storage.repositories import Repository
 

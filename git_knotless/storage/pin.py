@@ -22,7 +22,7 @@ from git_knotless.storage.repositories import Repository
 from git_knotless.storage.url import SCHEME, BadUrl, RepoUrl, parse_url
 
 if TYPE_CHECKING:  # looked for is what is not where it was
-    from git_knotless.storage.lookup import Accounts
+    from git_knotless.storage.places.lookup import Accounts
 
 _REPOSITORYS_OWN = ("local",)
 _DID, _KEY, _OWNER, _URL = "knotlessdid", "knotlesskey", "knotlessowner", "knotlessurl"
@@ -156,8 +156,8 @@ class Pin:
     def _way_in(self, did: str) -> str | None:
         """The command that leads to the repository as the account `did` has it, or led to it."""
         from git_knotless.atproto.errors import DidNotFound, RepoNotFound
-        from git_knotless.storage.forwarding import set_url
-        from git_knotless.storage.lookup import of_key
+        from git_knotless.storage.places.forwarding import set_url
+        from git_knotless.storage.places.lookup import of_key
 
         if self._key is None or self._accounts is None or not is_did(did):
             return None

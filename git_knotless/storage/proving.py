@@ -5,9 +5,9 @@ from contextlib import suppress
 
 from git_knotless.atproto.errors import AtprotoError, RateLimited, XrpcError
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import Stamp
 from git_knotless.storage.claims import EpochRecord
 from git_knotless.storage.outcome import Batch, send
+from git_knotless.storage.pushing.batches import Stamp
 from git_knotless.storage.records import CLAIM
 from git_knotless.storage.store import RecordStore, Write
 

@@ -23,10 +23,10 @@ from git_knotless.atproto.xrpc import Client
 from git_knotless.errors import LoginNeeded
 from git_knotless.storage.hosts import HostCache
 from git_knotless.storage.listing import Page, ReadPage, everything, under, whole
-from git_knotless.storage.packrecord import PACK_MIME
-from git_knotless.storage.proofs import HostProofs
+from git_knotless.storage.packs.packrecord import PACK_MIME
+from git_knotless.storage.proofs.proofs import HostProofs
+from git_knotless.storage.proofs.revs import Revs
 from git_knotless.storage.records import REF
-from git_knotless.storage.revs import Revs
 from git_knotless.storage.store import AccountMoved, BlobBody, BlobRef, HostFacts, Record, Write
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from git_knotless.storage.store import Record
 from git_knotless.value import value
 
 if TYPE_CHECKING:
-    from git_knotless.storage.places import RepoRef
+    from git_knotless.storage.places.references import RepoRef
 
 REPO = "dev.knotless.repo"
 REF = "dev.knotless.ref"
@@ -160,7 +160,7 @@ class RepoRecord:
         """That, and from where it came to this account before it had left it."""
         if "transferredFrom" not in self.fields:
             return ()
-        from git_knotless.storage.places import places_from
+        from git_knotless.storage.places.references import places_from
 
         return places_from(self.fields, self.key)
 
@@ -177,7 +177,9 @@ class RepoRecord:
         """One that makes no sense counts as absent: it is to lock nobody out."""
         if field not in self.fields:
             return None
-        from git_knotless.storage.places import RepoRef  # few have any, and a list waits for it
+        from git_knotless.storage.places.references import (
+            RepoRef,  # few have any, and a list waits for it
+        )
 
         try:
             return RepoRef.from_json(self.fields[field])

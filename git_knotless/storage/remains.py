@@ -12,9 +12,14 @@ from functools import partial
 from git_knotless.atproto.errors import AtprotoError
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import MAX_WRITES
 from git_knotless.storage.outcome import REFUSALS
-from git_knotless.storage.places import RedirectRecord, RepoRef, redirect_named, redirects_of
+from git_knotless.storage.places.references import (
+    RedirectRecord,
+    RepoRef,
+    redirect_named,
+    redirects_of,
+)
+from git_knotless.storage.pushing.batches import MAX_WRITES
 from git_knotless.storage.records import CLAIM, COLLECTIONS_OF_A_REPOSITORY, REDIRECT, prefix_of
 from git_knotless.storage.store import Record, RecordStore, Write
 

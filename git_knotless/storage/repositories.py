@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.fields import BadRecord
+from git_knotless.storage.proofs.verified import MAY_HAVE_MOVED, Verified
 from git_knotless.storage.records import REPO, RefRecord, RepoRecord
 from git_knotless.storage.snapshot import (
     NoSuchRepository,
@@ -16,13 +17,12 @@ from git_knotless.storage.snapshot import (
 )
 from git_knotless.storage.store import RecordStore
 from git_knotless.storage.url import RepoUrl
-from git_knotless.storage.verified import MAY_HAVE_MOVED, Verified
 from git_knotless.value import replace
 
 if TYPE_CHECKING:  # a record that is there is read without either
     from git_knotless.atproto.syntax import Did
-    from git_knotless.storage.lookup import Accounts, Found
-    from git_knotless.storage.places import RepoRef
+    from git_knotless.storage.places.lookup import Accounts, Found
+    from git_knotless.storage.places.references import RepoRef
 
 CLAIM_GRACE = 86_400.0  # seconds that a claim stays at least (trust.md)
 _SECONDS_UNSURE = 2.0
@@ -150,7 +150,7 @@ class Repository:
             raise NoSuchRepository(error.message, hint=self._elsewhere()) from error
 
     def _follow(self, repo: RepoRecord | None) -> RepoRecord:
-        from git_knotless.storage.lookup import go_on
+        from git_knotless.storage.places.lookup import go_on
 
         try:
             found = go_on(self.url, self.store, self._accounts, repo)
@@ -171,7 +171,7 @@ class Repository:
 
     def moved_on(self) -> "Found | None":
         """Where it is by now, if that is another account. Raises what keeps us from knowing."""
-        from git_knotless.storage.lookup import go_on
+        from git_knotless.storage.places.lookup import go_on
 
         repo = record_named(self.store, self.url)
         found = go_on(self.url, self.store, self._accounts, repo)

@@ -25,7 +25,7 @@ def for_blobs(*mimes: str) -> tuple[str, ...]:
 def of_a_repository() -> tuple[str, ...]:
     """What pushing to one and changing it takes."""
     # Who only shows what was granted does not wait for what records are made with.
-    from git_knotless.storage.packrecord import PACK_MIME
+    from git_knotless.storage.packs.packrecord import PACK_MIME
     from git_knotless.storage.records import CLAIM, PACK, REF, REPO
 
     return for_records(REPO, REF, CLAIM, PACK) + for_blobs(PACK_MIME)
@@ -40,7 +40,7 @@ def of_lfs() -> tuple[str, ...]:
 
 def login_scope() -> str:
     """Each scope once, with single spaces: hosts refuse anything else."""
-    from git_knotless.storage.own_record import COLLECTIONS_OF_AN_ACCOUNT
+    from git_knotless.storage.accounts.own_record import COLLECTIONS_OF_AN_ACCOUNT
     from git_knotless.storage.records import COLLECTIONS_OF_A_REPOSITORY, REDIRECT, REPO
 
     collections = (REPO, *COLLECTIONS_OF_A_REPOSITORY, REDIRECT, *COLLECTIONS_OF_AN_ACCOUNT)

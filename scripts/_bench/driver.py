@@ -22,17 +22,17 @@ from git_knotless.atproto.syntax import Nsid, Rkey, tid
 from git_knotless.context import Context
 from git_knotless.helper.autofold import AutoFold, is_due
 from git_knotless.helper.options import Options
-from git_knotless.storage.batches import Stamp
 from git_knotless.storage.creation import create
 from git_knotless.storage.git import Git
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.packs_out import OutgoingPack
+from git_knotless.storage.packs.outgoing import OutgoingPack
+from git_knotless.storage.packs.packrecord import PackRecord
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.push import push
+from git_knotless.storage.pushing.batches import Stamp
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from git_knotless.storage.records import PACK, REF, RefRecord, prefix_of
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import BlobBody, BlobRef, Write
-from git_knotless.storage.updates import Update
 from git_knotless.storage.url import parse_target
 
 _MAIN = "refs/heads/main"

@@ -14,8 +14,8 @@ import pytest
 from git_knotless.errors import LoginNeeded
 from git_knotless.storage.git import Git
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.push import push
-from git_knotless.storage.updates import Update
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from tests.e2e.conftest import PACK, Person
 from tests.gitenv import GitEnv, Result
 from tests.network import Moving, Network

@@ -14,7 +14,7 @@ import pytest
 
 from git_knotless.atproto.syntax import Did, Handle, parse_handle
 from git_knotless.context import Context
-from git_knotless.storage.lookup import Accounts
+from git_knotless.storage.places.lookup import Accounts
 from git_knotless.storage.store import RecordStore
 from git_knotless.storage.url import RepoUrl, parse_target
 from tests.gitenv import GitEnv, Result

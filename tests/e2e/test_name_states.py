@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from git_knotless.storage.accepting import accept
 from git_knotless.storage.deletion import delete
-from git_knotless.storage.offers import offer
+from git_knotless.storage.places.accepting import accept
+from git_knotless.storage.places.offers import offer
+from git_knotless.storage.places.renaming import rename
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.renaming import rename
 from tests.e2e.conftest import REF, REPO, Person
 from tests.gitenv import Result
 

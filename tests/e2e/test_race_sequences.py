@@ -14,10 +14,10 @@ import pytest
 
 from git_knotless.context import Context
 from git_knotless.storage.git import Git
-from git_knotless.storage.packs_in import take
-from git_knotless.storage.push import push
+from git_knotless.storage.packs.intake import take
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from git_knotless.storage.repositories import Repository
-from git_knotless.storage.updates import Update
 from git_knotless.storage.url import RepoUrl, parse_target
 from tests.e2e.conftest import REF
 from tests.gitenv import GitEnv, Result

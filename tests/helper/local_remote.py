@@ -16,12 +16,12 @@ from git_knotless.helper.conversation import Conversation
 from git_knotless.helper.options import Options
 from git_knotless.helper.service import revisions
 from git_knotless.helper.stderr import say, tell
-from git_knotless.storage.bare import Refs
 from git_knotless.storage.git import Git
+from git_knotless.storage.mirrors.upload_pack import UploadPack, upload_pack
+from git_knotless.storage.packs.bare import Refs
+from git_knotless.storage.pushing.updates import Outcome, Update, judge
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.snapshot import Snapshot, hidden_among
-from git_knotless.storage.updates import Outcome, Update, judge
-from git_knotless.storage.upload_pack import UploadPack, upload_pack
 
 KEY = "3jzfcijpj2z2a"
 

@@ -12,7 +12,7 @@ import pytest
 from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.helper.autofold import MOST, is_due
 from git_knotless.storage.git import Git
-from git_knotless.storage.taken import note_size, pack_sizes, packs_taken, remember
+from git_knotless.storage.packs.taken import note_size, pack_sizes, packs_taken, remember
 from tests.gitenv import GitEnv
 from tests.network import Account, write
 from tests.storage.pushing import commits_of, push_each

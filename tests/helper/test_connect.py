@@ -10,11 +10,11 @@ import pytest
 
 from git_knotless.helper.connect import FLUSH, RESPONSE_END, Request, converse, is_empty
 from git_knotless.helper.protocol import BadCommand, GitGone
-from git_knotless.storage.bare import Refs
 from git_knotless.storage.git import GitError
+from git_knotless.storage.mirrors.upload_pack import upload_pack
+from git_knotless.storage.packs.bare import Refs
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.snapshot import Snapshot
-from git_knotless.storage.upload_pack import upload_pack
 from tests.gitenv import GitEnv
 from tests.storage.packs import noise
 

@@ -14,9 +14,9 @@ from git_knotless.helper.connect import Request
 from git_knotless.helper.conversation import Conversation
 from git_knotless.helper.options import Options
 from git_knotless.helper.protocol import GitGone
+from git_knotless.storage.pushing.updates import Lease, Outcome, Update
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.snapshot import Snapshot, hidden_among
-from git_knotless.storage.updates import Lease, Outcome, Update
 
 KEY = "3jzfcijpj2z2a"
 ONE, TWO, THREE = ("1" * 40, "2" * 40, "3" * 40)

@@ -14,7 +14,7 @@ from git_knotless.atproto import transport
 from tests.storage.inprocess import InProcess
 
 # Who compares what a file system says, which keeps its own time.
-_BY_FILES = "git_knotless.storage.quarantine"
+_BY_FILES = "git_knotless.storage.packs.quarantine"
 
 
 class Clocks:

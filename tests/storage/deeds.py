@@ -5,14 +5,14 @@ from typing import Protocol
 
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.accepting import accept
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import NotAllThere, delete
-from git_knotless.storage.forking import fork
-from git_knotless.storage.holds import CopyExists
-from git_knotless.storage.lookup import Accounts, look_up
-from git_knotless.storage.offers import NotOffered, OwnAccount, offer, withdraw
-from git_knotless.storage.renaming import SameName, rename
+from git_knotless.storage.places.accepting import accept
+from git_knotless.storage.places.forking import fork
+from git_knotless.storage.places.holds import CopyExists
+from git_knotless.storage.places.lookup import Accounts, look_up
+from git_knotless.storage.places.offers import NotOffered, OwnAccount, offer, withdraw
+from git_knotless.storage.places.renaming import SameName, rename
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import RecordStore

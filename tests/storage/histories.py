@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from git_knotless.storage.git import Git
-from git_knotless.storage.packrecord import PackRecord
+from git_knotless.storage.packs.packrecord import PackRecord
 from tests.gitenv import DATE, GitEnv
 from tests.storage.packs import noise
 

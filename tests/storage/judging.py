@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.outcome import OutcomeUnknown
+from git_knotless.storage.proofs.verified import RolledBack
 from git_knotless.storage.records import REPO
-from git_knotless.storage.verified import RolledBack
 from tests.storage.histories import Histories
 from tests.storage.ledger import Ledger, Moved
 from tests.storage.steps import Task

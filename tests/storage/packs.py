@@ -7,8 +7,8 @@ from typing import Any
 
 from git_knotless.atproto.syntax import Rkey, tid
 from git_knotless.storage.git import Git
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.packs_out import OutgoingPack
+from git_knotless.storage.packs.outgoing import OutgoingPack
+from git_knotless.storage.packs.packrecord import PackRecord
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.records import PACK
 from git_knotless.storage.store import Record, Write

@@ -8,15 +8,15 @@ from typing import Any
 
 from git_knotless.atproto.errors import DidNotFound
 from git_knotless.atproto.syntax import Did, Handle, Rkey, tid
-from git_knotless.storage.accepting import Accepted, accept
-from git_knotless.storage.batches import stamp_now
 from git_knotless.storage.claims import EpochRecord
 from git_knotless.storage.creation import create
 from git_knotless.storage.editing import edit
-from git_knotless.storage.offers import offer
 from git_knotless.storage.outcome import Batch, send
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.places import RepoRef
+from git_knotless.storage.packs.packrecord import PackRecord
+from git_knotless.storage.places.accepting import Accepted, accept
+from git_knotless.storage.places.offers import offer
+from git_knotless.storage.places.references import RepoRef
+from git_knotless.storage.pushing.batches import stamp_now
 from git_knotless.storage.records import CLAIM, PACK, REF, RefRecord, RepoRecord, prefix_of
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import BlobBody, BlobRef, Record, Write

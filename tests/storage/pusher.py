@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from git_knotless.storage.git import Git
-from git_knotless.storage.packrecord import PackRecord
+from git_knotless.storage.packs.packrecord import PackRecord
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.push import push
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from git_knotless.storage.records import PACK
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import Snapshot
 from git_knotless.storage.store import Record
-from git_knotless.storage.updates import Update
 from git_knotless.storage.url import parse_url
 from tests.gitenv import GitEnv
 from tests.storage.account import Account

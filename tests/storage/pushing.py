@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from git_knotless.storage.git import Git
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.push import push
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from git_knotless.storage.repositories import Repository
-from git_knotless.storage.updates import Update
 
 MAIN = "refs/heads/main"
 SILENT = TextProgress(io.StringIO(), enabled=False)

@@ -12,23 +12,23 @@ from git_knotless.atproto.xrpc import Client
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import delete, delete_rest
 from git_knotless.storage.editing import edit
-from git_knotless.storage.folding import fold
 from git_knotless.storage.git import Git
 from git_knotless.storage.hosts import HostCache
-from git_knotless.storage.large import LargeSnapshots
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.packs_in import take
-from git_knotless.storage.pruning import prune
+from git_knotless.storage.packs.folding import fold
+from git_knotless.storage.packs.intake import take
+from git_knotless.storage.packs.packrecord import PackRecord
+from git_knotless.storage.packs.pruning import prune
+from git_knotless.storage.places.renaming import rename
+from git_knotless.storage.proofs.large import LargeSnapshots
+from git_knotless.storage.proofs.revs import Revs
+from git_knotless.storage.proofs.verified import Verified
 from git_knotless.storage.public import PublicStore
-from git_knotless.storage.push import push
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from git_knotless.storage.records import REPO
-from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import Repository
-from git_knotless.storage.revs import Revs
 from git_knotless.storage.store import Record, RecordStore
-from git_knotless.storage.updates import Update
 from git_knotless.storage.url import RepoUrl
-from git_knotless.storage.verified import Verified
 from tests.storage.clocks import Clocks
 from tests.storage.histories import PUSHERS, Histories
 from tests.storage.inprocess import Home, Homes, Town

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from git_knotless.storage.git import Git
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.packs_in import Taken, take
+from git_knotless.storage.packs.intake import Taken, take
+from git_knotless.storage.packs.packrecord import PackRecord
 from git_knotless.storage.records import PACK
 from git_knotless.storage.store import BlobRef
 from git_knotless.value import replace

@@ -13,19 +13,19 @@ from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
-from git_knotless.storage.holds import CopyExists, HoldRecord, Overtaken
-from git_knotless.storage.lookup import look_up
-from git_knotless.storage.offers import (
+from git_knotless.storage.outcome import HostRefused
+from git_knotless.storage.places.holds import CopyExists, HoldRecord, Overtaken
+from git_knotless.storage.places.lookup import look_up
+from git_knotless.storage.places.offers import (
     AlreadyAccepted,
     NotOffered,
     OwnAccount,
     offer,
     withdraw,
 )
-from git_knotless.storage.outcome import HostRefused
-from git_knotless.storage.places import RedirectRecord, RepoRef
+from git_knotless.storage.places.references import RedirectRecord, RepoRef
+from git_knotless.storage.places.renaming import rename
 from git_knotless.storage.records import CLAIM, PACK, REDIRECT, REF, REPO
-from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import repositories
 from git_knotless.storage.snapshot import NoSuchRepository, UnreadableRepository
 from git_knotless.storage.store import Write
@@ -415,7 +415,7 @@ def test_a_name_that_is_taken_meanwhile(world: World) -> None:
 
 
 def test_its_place_is_renamed_meanwhile(world: World) -> None:
-    from git_knotless.storage.renaming import rename
+    from git_knotless.storage.places.renaming import rename
 
     old = world.offered()
     left = [4]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from git_knotless.atproto.syntax import Did, Handle
-from git_knotless.storage.authorship import (
+from git_knotless.storage.accounts.authorship import (
     CommitIdentity,
     Person,
     account_identity,

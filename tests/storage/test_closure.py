@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from git_knotless.storage.git import Git, GitError
-from git_knotless.storage.packindex import held, oids_in
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.packs_in import MissingObjects
-from git_knotless.storage.quarantine import Quarantine
+from git_knotless.storage.packs.intake import MissingObjects
+from git_knotless.storage.packs.packindex import held, oids_in
+from git_knotless.storage.packs.packrecord import PackRecord
+from git_knotless.storage.packs.quarantine import Quarantine
 from tests.gitenv import GitEnv
 from tests.storage.packs import noise, publish
 from tests.storage.reader import KIB, Host, Reader, rewrite

@@ -9,15 +9,15 @@ from random import Random
 import pytest
 
 from git_knotless.atproto.errors import BlobNotFound, HostUnreachable, PayloadTooLarge
-from git_knotless.storage.copying import BlobsMissing, KeepsChanging
-from git_knotless.storage.packfile import BadPack
-from git_knotless.storage.packrecord import PackRecord
+from git_knotless.storage.packs.packfile import BadPack
+from git_knotless.storage.packs.packrecord import PackRecord
+from git_knotless.storage.packs.spool import Spool
+from git_knotless.storage.packs.uploads import BlobsLost
+from git_knotless.storage.places.copying import BlobsMissing, KeepsChanging
 from git_knotless.storage.records import PACK, REF, REPO
 from git_knotless.storage.repositories import repositories
 from git_knotless.storage.snapshot import UnreadableRepository
-from git_knotless.storage.spool import Spool
 from git_knotless.storage.store import BlobBody, BlobRef, Record, Write
-from git_knotless.storage.uploads import BlobsLost
 from git_knotless.value import replace
 from tests.storage.account import refusal
 from tests.storage.places import Killed, World, packs_of, push, put_pack, put_ref, refs_of
@@ -138,7 +138,7 @@ def test_no_more_than_four_blobs_are_on_disk(world: World, monkeypatch: pytest.M
             with lock:
                 now[0] -= 1
 
-    monkeypatch.setattr("git_knotless.storage.parts.Spool", Counted)
+    monkeypatch.setattr("git_knotless.storage.packs.parts.Spool", Counted)
     copied(world)
     assert 1 <= most[0] <= 4
     assert now[0] == 0

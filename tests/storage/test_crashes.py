@@ -8,7 +8,7 @@ import pytest
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.creation import AlreadyExists
-from git_knotless.storage.renaming import SameName
+from git_knotless.storage.places.renaming import SameName
 from git_knotless.storage.snapshot import NoSuchRepository
 from tests.storage.clocks import our_clock
 from tests.storage.racers import ground

@@ -15,9 +15,8 @@ from git_knotless.atproto.errors import (
     ServerFault,
 )
 from git_knotless.atproto.syntax import Did
-from git_knotless.storage import emails, own_record
-from git_knotless.storage.editing import RacedTooOften
-from git_knotless.storage.emails import (
+from git_knotless.storage.accounts import emails, own_record
+from git_knotless.storage.accounts.emails import (
     MOST,
     BadAddress,
     TooManyAddresses,
@@ -29,7 +28,8 @@ from git_knotless.storage.emails import (
     parse_address,
     remove,
 )
-from git_knotless.storage.looked_up import LookedUp
+from git_knotless.storage.accounts.looked_up import LookedUp
+from git_knotless.storage.editing import RacedTooOften
 from git_knotless.storage.outcome import OutcomeUnknown
 from git_knotless.storage.store import Write
 from tests.storage.account import DID, Account, refusal

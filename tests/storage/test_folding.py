@@ -9,12 +9,12 @@ import pytest
 from git_knotless.atproto.errors import BlobNotFound, HostTimeout, ServerFault
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.editing import edit
-from git_knotless.storage.folding import fold
 from git_knotless.storage.outcome import HostRefused
+from git_knotless.storage.packs.folding import fold
+from git_knotless.storage.packs.uploads import BlobsLost
 from git_knotless.storage.records import PACK, REPO
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import Record, Write
-from git_knotless.storage.uploads import BlobsLost
 from tests.gitenv import GitEnv
 from tests.storage.account import refusal
 from tests.storage.packs import replacing

@@ -9,8 +9,8 @@ import pytest
 from git_knotless.atproto.syntax import Handle
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, create
-from git_knotless.storage.forking import Forked, fork
-from git_knotless.storage.places import RedirectRecord, RepoRef
+from git_knotless.storage.places.forking import Forked, fork
+from git_knotless.storage.places.references import RedirectRecord, RepoRef
 from git_knotless.storage.records import CLAIM, PACK, REDIRECT, REF, REPO
 from git_knotless.storage.repositories import repositories
 from git_knotless.storage.snapshot import NoSuchRepository

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from git_knotless.storage.geometry import LARGEST, foldable
+from git_knotless.storage.packs.geometry import LARGEST, foldable
 
 
 def chosen(*sizes: int) -> list[int]:

@@ -8,8 +8,8 @@ import pytest
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.git import Git
-from git_knotless.storage.packfile import BadPack
-from git_knotless.storage.packindex import oids_in
+from git_knotless.storage.packs.packfile import BadPack
+from git_knotless.storage.packs.packindex import oids_in
 from tests.gitenv import GitEnv
 from tests.storage.packs import bytes_of, noise, publish, publish_bytes
 from tests.storage.reader import KIB, Host, Reader, push_each, rewrite

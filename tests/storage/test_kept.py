@@ -9,9 +9,9 @@ import pytest
 
 from git_knotless.atproto.errors import BlobNotFound, HostUnreachable, RateLimited
 from git_knotless.errors import KnotlessError
-from git_knotless.storage import kept
 from git_knotless.storage.creation import create
-from git_knotless.storage.economy import PushStopped
+from git_knotless.storage.packs import kept
+from git_knotless.storage.pushing.economy import PushStopped
 from git_knotless.storage.store import BlobBody, BlobRef, Write
 from tests.gitenv import GitEnv
 from tests.storage.account import Account, refusal
@@ -116,8 +116,8 @@ def test_an_upload_that_was_cut_goes_on(
 
     def some(body: BlobBody) -> BlobRef:
         if next(turns, None) is None:
-            while noted(alice) < 3:  # what is under way when one fails is called off
-                time.sleep(0.001)
+            while noted(alice) < 3:
+                time.sleep(0.001)  # what is under way when one fails is called off
             raise HostUnreachable("down")
         return upload(body)
 

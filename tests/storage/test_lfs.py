@@ -13,23 +13,23 @@ import pytest
 
 from git_knotless.atproto.errors import HostTimeout, PayloadTooLarge, RateLimited, ServerFault
 from git_knotless.atproto.syntax import Handle, Rkey
-from git_knotless.storage import lfs_landing
-from git_knotless.storage.copying import BlobsMissing
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
 from git_knotless.storage.fields import BadRecord
-from git_knotless.storage.forking import fork
-from git_knotless.storage.lfs_in import BadObject, LfsDownloads, NoSuchObject
-from git_knotless.storage.lfs_out import LfsUploads
-from git_knotless.storage.lfs_source import ObjectDamaged
-from git_knotless.storage.lfsrecord import LfsRecord
-from git_knotless.storage.offers import offer
+from git_knotless.storage.lfs import landing as lfs_landing
+from git_knotless.storage.lfs.download import BadObject, LfsDownloads, NoSuchObject
+from git_knotless.storage.lfs.record import LfsRecord
+from git_knotless.storage.lfs.source import ObjectDamaged
+from git_knotless.storage.lfs.upload import LfsUploads
 from git_knotless.storage.outcome import HostOverwrites, HostRefused
-from git_knotless.storage.push import PushRefused
+from git_knotless.storage.packs.uploads import BlobsLost
+from git_knotless.storage.places.copying import BlobsMissing
+from git_knotless.storage.places.forking import fork
+from git_knotless.storage.places.offers import offer
+from git_knotless.storage.pushing.push import PushRefused
 from git_knotless.storage.records import LFS, REPO
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import BlobBody, BlobRef, Record, Write
-from git_knotless.storage.uploads import BlobsLost
 from tests.storage.account import cid_of, refusal
 from tests.storage.packs import SILENT
 from tests.storage.places import BOB, NAMES, Host, Killed, World, kill
@@ -167,7 +167,7 @@ def test_a_record_has_to_match_its_key(clone: Clone, world: World, change: dict[
 @pytest.fixture
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it is plain what was sent when another was not."""
-    monkeypatch.setattr("git_knotless.storage.transfers.SIDE_BY_SIDE", 1)
+    monkeypatch.setattr("git_knotless.storage.packs.transfers.SIDE_BY_SIDE", 1)
 
 
 @pytest.mark.usefixtures("one_by_one")
@@ -488,7 +488,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each thread is a process of its own, as far as names go."""
     import threading
 
-    monkeypatch.setattr("git_knotless.storage.lfs_landing.os.getpid", threading.get_native_id)
+    monkeypatch.setattr("git_knotless.storage.lfs.landing.os.getpid", threading.get_native_id)
 
 
 def waiting(clone: Clone, records: Sequence[LfsRecord]) -> list[Path]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from git_knotless.storage.git import Git
-from git_knotless.storage.lfs_config import lead, let_go
+from git_knotless.storage.lfs.config import lead, let_go
 from tests.gitenv import GitEnv
 
 OURS, WEB = "knotless://alice.test/notes", "https://web.example/notes.git"

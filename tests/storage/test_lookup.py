@@ -14,8 +14,8 @@ from git_knotless.atproto.errors import (
 )
 from git_knotless.atproto.syntax import Did, Handle, Rkey
 from git_knotless.storage.fields import BadRecord
-from git_knotless.storage.lookup import Found, OfferUnsure, go_on, look_up
-from git_knotless.storage.places import REDIRECT, RedirectRecord, RepoRef
+from git_knotless.storage.places.lookup import Found, OfferUnsure, go_on, look_up
+from git_knotless.storage.places.references import REDIRECT, RedirectRecord, RepoRef
 from git_knotless.storage.records import REPO
 from git_knotless.storage.repositories import AnotherRepository, MovedAway, Repository
 from git_knotless.storage.snapshot import NoSuchRepository, UnreadableRepository

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from git_knotless.storage.git import Git
-from git_knotless.storage.mirror import BadMirror, Mirror
-from git_knotless.storage.mirrors import Mirrors
+from git_knotless.storage.mirrors.mirror import BadMirror, Mirror
+from git_knotless.storage.mirrors.mirrors import Mirrors
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.snapshot import Snapshot, hidden_among
 from git_knotless.storage.store import Record
@@ -122,7 +122,7 @@ def test_it_knows_what_it_holds(made: Made) -> None:
 
 
 def test_many_packs_become_few(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("git_knotless.storage.mirror._MANY_PACKS", 4)
+    monkeypatch.setattr("git_knotless.storage.mirrors.mirror._MANY_PACKS", 4)
     for _ in range(7):
         made.push("refs/heads/main")
         made.sync()

@@ -11,17 +11,17 @@ from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import NotAllThere, delete
 from git_knotless.storage.editing import edit
-from git_knotless.storage.holds import CopyExists
 from git_knotless.storage.listing import Page
-from git_knotless.storage.lookup import look_up
-from git_knotless.storage.offers import offer
-from git_knotless.storage.places import RedirectRecord, RepoRef
+from git_knotless.storage.places.holds import CopyExists
+from git_knotless.storage.places.lookup import look_up
+from git_knotless.storage.places.offers import offer
+from git_knotless.storage.places.references import RedirectRecord, RepoRef
+from git_knotless.storage.places.renaming import rename
+from git_knotless.storage.proofs.verified import NotSigned
 from git_knotless.storage.records import CLAIM, PACK, REDIRECT, REF, REPO, RepoRecord
-from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import MovedAway, Repository, repositories
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write
-from git_knotless.storage.verified import NotSigned
 from git_knotless.value import replace
 from tests.storage.places import (
     ALICE,

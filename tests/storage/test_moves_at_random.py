@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from git_knotless.atproto.syntax import Did, Handle
 from git_knotless.storage.claims import epoch_rkey
-from git_knotless.storage.lookup import Accounts
+from git_knotless.storage.places.lookup import Accounts
 from git_knotless.storage.records import CLAIM, RepoRecord
 from git_knotless.storage.repositories import Repository, repositories
 from git_knotless.storage.snapshot import NoSuchRepository

@@ -9,13 +9,13 @@ import pytest
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.creation import create
 from git_knotless.storage.git import Git
-from git_knotless.storage.lookup import OfferUnsure
-from git_knotless.storage.offers import offer
+from git_knotless.storage.places.lookup import OfferUnsure
+from git_knotless.storage.places.offers import offer
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.push import push
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from git_knotless.storage.repositories import MovedAway, Repository
 from git_knotless.storage.snapshot import Snapshot
-from git_knotless.storage.updates import Update
 from tests.gitenv import GitEnv
 from tests.storage.places import BOB, World
 

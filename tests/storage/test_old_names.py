@@ -9,10 +9,10 @@ import pytest
 from git_knotless.atproto.errors import HostUnreachable, ServerFault
 from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import delete
-from git_knotless.storage.offers import offer
-from git_knotless.storage.old_names import key_of, old_names, take_back
+from git_knotless.storage.places.offers import offer
+from git_knotless.storage.places.old_names import key_of, old_names, take_back
+from git_knotless.storage.places.renaming import NoSuchRedirect, rename
 from git_knotless.storage.records import REDIRECT, REPO
-from git_knotless.storage.renaming import NoSuchRedirect, rename
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write
 from tests.storage.account import refusal

@@ -10,7 +10,7 @@ import pytest
 
 from git_knotless.atproto.errors import StillMoving
 from git_knotless.storage.git import Git
-from git_knotless.storage.packs_in import MissingObjects, remember, take
+from git_knotless.storage.packs.intake import MissingObjects, remember, take
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.records import PACK
 from git_knotless.storage.store import BlobRef

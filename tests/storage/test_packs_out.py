@@ -12,7 +12,7 @@ import pytest
 
 from git_knotless.atproto.errors import BadAnswer, HostUnreachable, PayloadTooLarge
 from git_knotless.storage.git import Child, Git, GitError
-from git_knotless.storage.packs_out import INLINE_LIMIT, OutgoingPack
+from git_knotless.storage.packs.outgoing import INLINE_LIMIT, OutgoingPack
 from git_knotless.storage.progress import TextProgress
 from git_knotless.storage.store import BlobBody, BlobRef
 from tests.gitenv import GitEnv
@@ -278,7 +278,7 @@ def test_an_interrupted_push_leaves_nothing(
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("git_knotless.storage.uploads.Uploads.begin_full", interrupt)
+    monkeypatch.setattr("git_knotless.storage.packs.uploads.Uploads.begin_full", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build(git, host)
     assert list((work / ".git/knotless").iterdir()) == []

@@ -9,7 +9,7 @@ import pytest
 
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.git import Git
-from git_knotless.storage.packfile import BadPack
+from git_knotless.storage.packs.packfile import BadPack
 from git_knotless.storage.store import BlobRef
 from tests.gitenv import GitEnv
 from tests.storage.account import DID, cid_of

@@ -10,7 +10,7 @@ from git_knotless.atproto.errors import HostUnreachable
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.storage.git import Git
 from git_knotless.storage.pin import OtherAccount, OtherRepository, Pin
-from git_knotless.storage.places import RedirectRecord, RepoRef
+from git_knotless.storage.places.references import RedirectRecord, RepoRef
 from git_knotless.storage.records import REDIRECT, REPO
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from git_knotless.atproto.errors import BadAnswer
-from git_knotless.storage.profile import (
+from git_knotless.storage.accounts.profile import (
     BLUESKY,
     COLLECTION,
     FIELDS,
@@ -18,7 +18,7 @@ from git_knotless.storage.profile import (
     read_profile,
     set_profile,
 )
-from git_knotless.storage.spool import blob_cid
+from git_knotless.storage.packs.spool import blob_cid
 from git_knotless.storage.store import BlobBody, BlobRef, Write
 from tests.storage.account import Account as Plain
 

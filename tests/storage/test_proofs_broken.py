@@ -10,8 +10,8 @@ from git_knotless.atproto.errors import AtprotoError
 from git_knotless.atproto.syntax import Did
 from git_knotless.context import Context
 from git_knotless.settings import Settings
+from git_knotless.storage.proofs.signed import Signed, begin, of_repository, read_newest, under
 from git_knotless.storage.records import REF
-from git_knotless.storage.signed import Signed, begin, of_repository, read_newest, under
 from git_knotless.storage.store import Archive, Proofs
 from tests.atproto.fakes import DID, PLC, client_for
 from tests.storage.signing import KEY, Host, car, ref

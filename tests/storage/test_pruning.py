@@ -14,14 +14,14 @@ from git_knotless.atproto.syntax import Rkey
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.editing import edit
-from git_knotless.storage.missing import MissingObjects, TooManyPacks
-from git_knotless.storage.push import push
-from git_knotless.storage.reached import CannotPrune
+from git_knotless.storage.packs.missing import MissingObjects, TooManyPacks
+from git_knotless.storage.packs.reached import CannotPrune
+from git_knotless.storage.proofs.verified import NotSigned
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Update
 from git_knotless.storage.records import CLAIM, PACK, REF, REPO, RefRecord
 from git_knotless.storage.snapshot import Snapshot
 from git_knotless.storage.store import Record, Write
-from git_knotless.storage.updates import Update
-from git_knotless.storage.verified import NotSigned
 from tests.gitenv import GitEnv
 from tests.storage.account import Account, refusal
 from tests.storage.pushing import MAIN, SILENT, commits_of

@@ -23,10 +23,10 @@ from git_knotless.atproto.syntax import Did, Handle, Rkey
 from git_knotless.context import Context
 from git_knotless.errors import LoginNeeded
 from git_knotless.settings import Password, Settings
-from git_knotless.storage.packs_out import INLINE_LIMIT
+from git_knotless.storage.packs.outgoing import INLINE_LIMIT
+from git_knotless.storage.packs.spool import blob_cid
 from git_knotless.storage.public import PublicStore
 from git_knotless.storage.records import REF
-from git_knotless.storage.spool import blob_cid
 from git_knotless.storage.store import AccountMoved, BlobRef, Record, Write
 from git_knotless.value import replace
 from tests.atproto.fakes import (

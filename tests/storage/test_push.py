@@ -18,14 +18,14 @@ from git_knotless.errors import KnotlessError
 from git_knotless.storage.creation import create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import edit
+from git_knotless.storage.places.renaming import rename
 from git_knotless.storage.progress import TextProgress
-from git_knotless.storage.push import push
+from git_knotless.storage.pushing.push import push
+from git_knotless.storage.pushing.updates import Outcome, Update
 from git_knotless.storage.records import PACK, REF, REPO, RefRecord
-from git_knotless.storage.renaming import rename
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.snapshot import NoSuchRepository, Snapshot
 from git_knotless.storage.store import Write
-from git_knotless.storage.updates import Outcome, Update
 from tests.gitenv import GitEnv
 from tests.storage.account import Account, refusal
 from tests.storage.pusher import MAIN, URL, Pusher

@@ -16,8 +16,8 @@ import pytest
 from git_knotless.atproto.errors import HostUnreachable
 from git_knotless.errors import KnotlessError
 from git_knotless.storage.git import Git
-from git_knotless.storage.packs_in import MissingObjects, Taken, take
-from git_knotless.storage.quarantine import Quarantine, QuarantineLost, release
+from git_knotless.storage.packs.intake import MissingObjects, Taken, take
+from git_knotless.storage.packs.quarantine import Quarantine, QuarantineLost, release
 from git_knotless.storage.store import BlobRef
 from tests.gitenv import GitEnv
 from tests.storage.packs import KEY, SILENT, noise, publish
@@ -214,7 +214,7 @@ PROGRAM = """
 import pickle, resource, sys, time
 from pathlib import Path
 from git_knotless.storage.git import Git, NoSpace
-from git_knotless.storage.packs_in import take
+from git_knotless.storage.packs.intake import take
 from tests.storage.packs import KEY, SILENT
 from tests.storage.reader import Host
 

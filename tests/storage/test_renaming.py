@@ -11,15 +11,13 @@ import pytest
 from git_knotless.atproto.errors import HostTimeout, RateLimited, ServerFault, XrpcError
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.errors import KnotlessError
-from git_knotless.storage.batches import hold_epoch
 from git_knotless.storage.claims import epoch_rkey
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import delete
 from git_knotless.storage.editing import RacedTooOften, edit
 from git_knotless.storage.outcome import HostRefused, OutcomeUnknown
-from git_knotless.storage.places import REDIRECT, RepoRef
-from git_knotless.storage.records import CLAIM, REPO, RepoRecord
-from git_knotless.storage.renaming import (
+from git_knotless.storage.places.references import REDIRECT, RepoRef
+from git_knotless.storage.places.renaming import (
     NoSuchRedirect,
     SameName,
     TooManyRedirects,
@@ -27,6 +25,8 @@ from git_knotless.storage.renaming import (
     remove_redirect,
     rename,
 )
+from git_knotless.storage.pushing.batches import hold_epoch
+from git_knotless.storage.records import CLAIM, REPO, RepoRecord
 from git_knotless.storage.repositories import AnotherRepository, Repository, repositories
 from git_knotless.storage.snapshot import NoSuchRepository
 from git_knotless.storage.store import Write

@@ -9,9 +9,9 @@ import pytest
 
 from git_knotless.atproto.dag_cbor import cid_of
 from git_knotless.atproto.syntax import Did, tid
-from git_knotless.storage import large, revs
-from git_knotless.storage.large import LargeSnapshots
-from git_knotless.storage.revs import Revs
+from git_knotless.storage.proofs import large, revs
+from git_knotless.storage.proofs.large import LargeSnapshots
+from git_knotless.storage.proofs.revs import Revs
 
 ALICE, BOB = Did("did:plc:" + "a" * 24), Did("did:web:localhost%3A1234")
 KEY, OTHER = "3k2akcsyzdc2r", "3k2akcsyzdc2s"

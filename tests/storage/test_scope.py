@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from git_knotless.storage import emails, profile
-from git_knotless.storage.packrecord import PACK_MIME
+from git_knotless.storage.accounts import emails, profile
+from git_knotless.storage.packs.packrecord import PACK_MIME
 from git_knotless.storage.records import COLLECTIONS_OF_A_REPOSITORY, REDIRECT, REPO
 from git_knotless.storage.scope import granted, login_scope, missing, of_a_repository, of_lfs
 

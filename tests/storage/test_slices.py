@@ -10,14 +10,14 @@ from git_knotless.atproto.allowance import Left
 from git_knotless.atproto.errors import HostUnreachable, RateLimited
 from git_knotless.atproto.syntax import format_time, parse_time
 from git_knotless.errors import KnotlessError
-from git_knotless.storage import economy, slices
 from git_knotless.storage.creation import create
-from git_knotless.storage.economy import PushStopped, cost
 from git_knotless.storage.editing import edit
+from git_knotless.storage.pushing import economy, slices
+from git_knotless.storage.pushing.economy import PushStopped, cost
+from git_knotless.storage.pushing.survey import holds_more, survey
 from git_knotless.storage.records import CLAIM, PACK, REF
 from git_knotless.storage.refname import PUSHES
 from git_knotless.storage.store import Write
-from git_knotless.storage.survey import holds_more, survey
 from tests.gitenv import GitEnv
 from tests.storage.account import HOST, Account
 from tests.storage.graphs import Watched, odd_history

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from git_knotless.storage.child import NoSpace
-from git_knotless.storage.spool import CHUNK, Slice, Spool, SpoolError, blob_cid
+from git_knotless.storage.packs.spool import CHUNK, Slice, Spool, SpoolError, blob_cid
 from tests.storage.account import cid_of
 from tests.storage.packs import noise
 
@@ -94,7 +94,7 @@ def test_a_full_disk_is_told(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_limit_on_file_sizes_is_told(tmp_path: Path) -> None:
     program = (
         "import sys, resource; from pathlib import Path\n"
-        "from git_knotless.storage.spool import Spool, NoSpace\n"
+        "from git_knotless.storage.packs.spool import Spool, NoSpace\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "spool = Spool(Path(sys.argv[1]))\n"
         "try: spool.append(bytes(2000))\n"
@@ -117,7 +117,7 @@ def test_where_none_can_be_made_that_is_told(tmp_path: Path) -> None:
 def test_nothing_is_left_by_who_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from git_knotless.storage.spool import Spool\n"
+        "from git_knotless.storage.packs.spool import Spool\n"
         "spool = Spool(Path(sys.argv[1])); spool.append(bytes(100000))\n"
         "print('written', flush=True); time.sleep(60)\n"
     )

@@ -10,12 +10,12 @@ import pytest
 from git_knotless.atproto.syntax import Handle
 from git_knotless.storage.creation import AlreadyExists, create
 from git_knotless.storage.deletion import delete
-from git_knotless.storage.forking import fork
-from git_knotless.storage.holds import Overtaken
-from git_knotless.storage.lookup import look_up
-from git_knotless.storage.offers import offer
+from git_knotless.storage.places.forking import fork
+from git_knotless.storage.places.holds import Overtaken
+from git_knotless.storage.places.lookup import look_up
+from git_knotless.storage.places.offers import offer
+from git_knotless.storage.places.renaming import NoSuchRedirect, remove_redirect, rename
 from git_knotless.storage.records import CLAIM, PACK, REF
-from git_knotless.storage.renaming import NoSuchRedirect, remove_redirect, rename
 from git_knotless.storage.repositories import repositories
 from tests.storage.packs import SILENT
 from tests.storage.places import ALICE, BOB, Host, Killed, World, kill

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from git_knotless import limits
-from git_knotless.storage import room
 from git_knotless.storage.child import NoSpace
 from git_knotless.storage.git import Git
-from git_knotless.storage.packfile import BadPack
-from git_knotless.storage.packs_in import TooManyPacks
-from git_knotless.storage.unpacking import most_unpacked, seconds_for
+from git_knotless.storage.packs import room
+from git_knotless.storage.packs.intake import TooManyPacks
+from git_knotless.storage.packs.packfile import BadPack
+from git_knotless.storage.packs.unpacking import most_unpacked, seconds_for
 from tests.gitenv import GitEnv
 from tests.hostile import BLOB, copy, deltas, entry, insert, pack, sharing, zeroes
 from tests.storage.account import DID

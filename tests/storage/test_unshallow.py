@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from git_knotless.storage.git import Git
-from git_knotless.storage.packs_in import MissingObjects
+from git_knotless.storage.packs.intake import MissingObjects
 from tests.gitenv import GitEnv
 from tests.storage.packs import publish
 from tests.storage.reader import Host, Reader, push_each

@@ -8,10 +8,10 @@ import pytest
 
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.storage.git import Git
+from git_knotless.storage.pushing.updates import Lease, Update, judge
 from git_knotless.storage.records import RefRecord, RepoRecord
 from git_knotless.storage.snapshot import Snapshot, hidden_among
 from git_knotless.storage.store import Record
-from git_knotless.storage.updates import Lease, Update, judge
 from tests.gitenv import GitEnv
 
 KEY = "3k2akcsyzdc2r"

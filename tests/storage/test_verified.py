@@ -13,18 +13,18 @@ from git_knotless.atproto.keys import Curve, PrivateKey
 from git_knotless.atproto.syntax import Did, Rkey
 from git_knotless.context import Context
 from git_knotless.settings import Settings
-from git_knotless.storage import proven, verified
-from git_knotless.storage.records import REF
-from git_knotless.storage.repositories import Repository
-from git_knotless.storage.revs import Revs
-from git_knotless.storage.store import Authority, Write
-from git_knotless.storage.verified import (
+from git_knotless.storage.proofs import proven, verified
+from git_knotless.storage.proofs.revs import Revs
+from git_knotless.storage.proofs.verified import (
     BlocksGone,
     NotProven,
     NotSigned,
     RolledBack,
     needs_proof,
 )
+from git_knotless.storage.records import REF
+from git_knotless.storage.repositories import Repository
+from git_knotless.storage.store import Authority, Write
 from tests.atproto.fakes import DID, PLC, Token, client_for, xrpc_error
 from tests.storage.signing import KEY, Host, bent, car, listed, ref
 
@@ -121,7 +121,7 @@ def test_nothing_is_asked_for_where_the_account_s_own_host_answers(reader: Reade
 def test_an_answer_that_came_by_another_way_is_proven(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("git_knotless.storage.proofs.is_straight", lambda origin: False)
+    monkeypatch.setattr("git_knotless.storage.proofs.proofs.is_straight", lambda origin: False)
     reader.host.bend["listRecords"] = listed(lambda records: records[:-1])
     reader.refused(NotSigned, "auto")
     assert len(reader.refs("never")) < 3

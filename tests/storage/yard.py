@@ -9,12 +9,12 @@ from typing import Any
 
 from git_knotless.atproto.syntax import Rkey
 from git_knotless.storage.creation import create
-from git_knotless.storage.folding import Folded, fold
 from git_knotless.storage.git import Git
 from git_knotless.storage.listing import Page
-from git_knotless.storage.packrecord import PackRecord
-from git_knotless.storage.packs_in import take
-from git_knotless.storage.pruning import Pruned, prune
+from git_knotless.storage.packs.folding import Folded, fold
+from git_knotless.storage.packs.intake import take
+from git_knotless.storage.packs.packrecord import PackRecord
+from git_knotless.storage.packs.pruning import Pruned, prune
 from git_knotless.storage.records import PACK
 from git_knotless.storage.repositories import CLAIM_GRACE, Repository
 from git_knotless.storage.store import BlobBody, BlobRef, Record, Write

@@ -1,0 +1,1 @@
+"""An account's own records: addresses that commits are by, and a profile."""

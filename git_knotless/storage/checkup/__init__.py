@@ -1,0 +1,1 @@
+"""What `git knotless doctor` finds out about a host."""

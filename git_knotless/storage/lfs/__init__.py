@@ -1,0 +1,1 @@
+"""Git LFS objects: their records, and their way in and out."""

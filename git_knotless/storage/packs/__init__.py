@@ -1,0 +1,1 @@
+"""Packs: their records, and their way in, out and into one another."""

@@ -1,0 +1,1 @@
+"""Where a repository is: names, redirects, moves between accounts, copies."""

@@ -1,0 +1,1 @@
+"""What an account has signed, and what is read checked against it."""
