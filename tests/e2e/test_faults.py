@@ -136,6 +136,7 @@ def test_a_batch_that_never_lands(between: Between, act: Callable[[Exchange], No
     between.agree(result, tip, before)
 
 
+@pytest.mark.slow
 def test_the_host_goes_silent_after_it_took_the_batch(between: Between) -> None:
     """The one case in which nobody here can know; the next push finds out."""
     tip = between.commit()
@@ -350,6 +351,7 @@ def test_a_host_whose_clock_is_a_day_off(tmp_path: Path, skew: str) -> None:
         assert alice.machine.oid(clone) == alice.machine.oid(work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "after",
     [

@@ -72,7 +72,7 @@ def test_what_was_pruned_meanwhile_is_not_gone_by(alice: Person) -> None:
         work,
         f"{push} HEAD~1:main",
         f"{push} HEAD:main",
-        f"sleep {GRACE + 0.2}",
+        f"sleep {GRACE + 1.2}",
         f"git knotless repo compact {alice.url()} >&2",
     )
     pushed = alice.git("push", cwd=work, code=1)

@@ -195,6 +195,7 @@ class Scene:
             deed(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     # Those of one account stay in the quick loop; moves have quick tests of their own beside it.

@@ -103,6 +103,7 @@ def alice(account: MakeAccount) -> Account:
     return account("alice")
 
 
+@pytest.mark.slow
 def test_an_app_password_and_its_session_are_nowhere_else(watched: Watched, alice: Account) -> None:
     login = ("knotless", "login", alice.handle, "--password-stdin")
     watched.run(*login, stdin=f"{alice.password[:-1]}\n")  # refused

@@ -217,6 +217,7 @@ def test_a_copy_that_is_there_already(alice: Person, bob: Person, work: Path) ->
     assert alice.machine.oid(alice.clone(bob.url())) == alice.machine.oid(work)
 
 
+@pytest.mark.slow
 def test_two_accepts_at_once(alice: Person, bob: Person, work: Path) -> None:
     knotless(alice, "repo", "transfer", bob.handle, cwd=work)
     accept = ("git", "knotless", "repo", "accept", alice.url())
@@ -230,6 +231,7 @@ def test_two_accepts_at_once(alice: Person, bob: Person, work: Path) -> None:
     assert bob.machine.oid(bob.clone(bob.url())) == alice.machine.oid(work)
 
 
+@pytest.mark.slow
 def test_one_that_is_interrupted_is_gone_on_with(alice: Person, bob: Person, work: Path) -> None:
     knotless(alice, "repo", "transfer", bob.handle, cwd=work)
     accept = ("git", "knotless", "repo", "accept", alice.url())
@@ -316,6 +318,7 @@ def test_an_offer_that_was_accepted_is_not_taken_back(
     assert alice.remote_refs(alice.url()) == bob.remote_refs(bob.url("other"))
 
 
+@pytest.mark.slow
 def test_the_names_that_are_left_of_it(alice: Person, bob: Person, work: Path) -> None:
     """Who looks for them says whose: by the address that it had."""
     knotless(alice, "repo", "rename", "-R", alice.url(), "later")
@@ -345,6 +348,7 @@ def test_the_names_that_are_left_of_it(alice: Person, bob: Person, work: Path) -
     assert f"error: {alice.url('later')}: no such repository\n" in gone.err
 
 
+@pytest.mark.slow
 def test_it_is_offered_again_to_who_has_an_old_copy(alice: Person, bob: Person, work: Path) -> None:
     """To nobody else is it lost meanwhile, and it goes there again once that is deleted."""
     old, his = alice.url(), bob.url()

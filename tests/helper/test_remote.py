@@ -197,6 +197,7 @@ def test_a_remote_stays_with_the_account_that_it_led_to(
     assert fetched.err.splitlines()[-1] == f"hint: git remote set-url origin {old}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )

@@ -119,6 +119,7 @@ def test_a_table(one: GitEnv) -> None:
     assert re.search(r"^skipped {2}host {12}\w", shown, re.MULTILINE)
 
 
+@pytest.mark.slow
 @sandbox_only
 def test_a_table_on_a_terminal(one: GitEnv) -> None:
     """In colours, and a long line goes on under where it began."""
@@ -171,6 +172,7 @@ def test_the_helper_is_not_on_path(one: GitEnv) -> None:
     assert failed(found_in(one.run("/bin/sh", "-c", mended))) == set()
 
 
+@pytest.mark.slow
 @sandbox_only
 def test_the_helper_cannot_be_run(one: GitEnv) -> None:
     helper = bare_machine(one) / HELPER
@@ -412,6 +414,7 @@ def test_what_is_no_target(one: GitEnv) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_a_proof_that_does_not_hold(one: GitEnv, alice: Account, between: Proxy) -> None:
     alice.create("com.example.thing", "one", {})
 
@@ -455,6 +458,7 @@ def test_a_host_that_tears_batches(one: GitEnv, between: Proxy) -> None:
     assert failed(doctor(one, "--write", code=1)) == {"batch"}
 
 
+@pytest.mark.slow
 def test_a_proxy_that_takes_less(one: GitEnv, alice: Account, between: Proxy) -> None:
     small = Answer(413, b"<html>Request Entity Too Large</html>")
 
@@ -563,6 +567,7 @@ def test_ended_by_ctrl_c(one: GitEnv, alice: Account, between: Proxy) -> None:
         assert records(alice) == before
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_lost(one: GitEnv, alice: Account, between: Proxy) -> None:
     """Of each write at its first sending: all of them landed."""
     before = records(alice)

@@ -69,6 +69,7 @@ def test_a_host_that_hangs_is_waited_for_once(one: GitEnv, alice: Account, betwe
     assert "is not asked again: it did not answer in time" in found["blob limit"]["detail"]
 
 
+@pytest.mark.slow
 def test_ended_as_it_removes_what_it_wrote(one: GitEnv, alice: Account, between: Proxy) -> None:
     """Before the host has removed anything: it is begun again on leaving."""
     before = records(alice)

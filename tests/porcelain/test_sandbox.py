@@ -211,6 +211,7 @@ def mend(refused: Result) -> list[str]:
     return ["/bin/sh", "-c", f"({hint.removeprefix('hint: ')}) 2>&1"]
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_does_not_bind_the_next_start(one: Machine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -222,6 +223,7 @@ def test_a_port_that_is_taken_does_not_bind_the_next_start(one: Machine) -> None
     assert not network["plc"].endswith(f":{port}")
 
 
+@pytest.mark.slow
 def test_a_sandbox_whose_port_is_taken_goes_to_another(one: Machine) -> None:
     """With its accounts, which the directory then says are there, and all that is in them."""
     work = one.repository()
@@ -248,6 +250,7 @@ def test_a_sandbox_whose_port_is_taken_goes_to_another(one: Machine) -> None:
         assert one.oid(work) in listed
 
 
+@pytest.mark.slow
 def test_what_it_does_not_become_is_refused(one: Machine) -> None:
     """With the commands that make it so, which are of this sandbox and with these options."""
     place = one.root / "it's another"
@@ -274,6 +277,7 @@ def test_what_it_does_not_become_is_refused(one: Machine) -> None:
     assert not one.folder.exists()
 
 
+@pytest.mark.slow
 def test_an_account_that_cannot_be_leaves_nothing(one: Machine) -> None:
     for handle, why in (
         ("alice.example.org", "no host here is for .example.org: "),
@@ -370,6 +374,7 @@ def test_in_the_foreground_it_ends_with_the_git_that_runs_it(one: Machine) -> No
         wait_until_ended(one.folder)
 
 
+@pytest.mark.slow
 def test_in_the_foreground_it_can_be_ended_by_another_command(one: Machine) -> None:
     with one.start("git-knotless", "sandbox", "start", "--foreground") as process:
         assert process.stdout

@@ -223,6 +223,7 @@ class Moves(RuleBasedStateMachine):
                 assert claims == [epoch_rkey(repo.key, repo.epoch)]
 
 
+@pytest.mark.slow
 def test_moves_at_random() -> None:
     run_state_machine_as_test(
         Moves,
