@@ -423,4 +423,27 @@ def test_a_cut_waits_for_a_place_with_few_heads(gitenv: GitEnv, host: Account) -
     assert max(map(len, found.cuts)) <= 60
 
 
+def test_the_trunk_is_cut_however_many_branches_come_off_it(gitenv: GitEnv, host: Account) -> None:
+    """As in a mirror of a forge, which has a ref for every request that was never merged."""
+    trunk = (random.Random(n).randbytes(2000).hex() for n in range(1, 13))
+    commits = [
+        _commit("heads/main", f"mark :{n}", f"M 644 inline f\ndata <<END\n{noise}\nEND\n")
+        for n, noise in enumerate(trunk, 1)
+    ]
+    pulls = [_commit(f"pull/{n}/head", f"from :{n % 12 + 1}\n") for n in range(100)]
+    path = gitenv.repository("mirror", commits=0, bare=True)
+    gitenv.git("fast-import", "--quiet", cwd=path, stdin="".join([*commits, *pulls]))
+    git = Pusher(gitenv, path, host).git.within({"GIT_DIR": str(path)})
+    found = survey(git, sorted(set(gitenv.refs(path).values())), [], 10 * KIB, SILENT)
+    assert [len(cut) for cut in found.cuts[:2]] == [1, 1]
+
+
+def _commit(ref: str, *lines: str) -> str:
+    """In the order of fast-import, a mark before who made it and all else behind."""
+    mark = [line for line in lines if line.startswith("mark")]
+    rest = [line for line in lines if line not in mark]
+    made = ["committer P <p@example.com> 1 +0000", "data <<END", ref, "END"]
+    return "\n".join([f"commit refs/{ref}", *mark, *made, *rest, ""])
+
+
 assert HOST

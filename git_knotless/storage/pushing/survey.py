@@ -8,10 +8,11 @@ that are no parent of another. A cut is its heads, and whoever has these has all
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from git_knotless.storage.child import Child
-from git_knotless.storage.git import Git
+from git_knotless.storage.git import Git, GitError
 from git_knotless.storage.progress import Progress
 from git_knotless.value import value
 
@@ -36,8 +37,11 @@ def survey(
 ) -> Survey:
     """What `tips` reach and `haves` do not, in pieces of about `piece` bytes where that can be."""
     cutter = _Cutter(piece)
+    trunk = _trunk(git, tips)
+    others = [oid for oid in tips if oid not in trunk]
+    walks = chain(_objects(git, trunk, haves), _objects(git, others, [*haves, *trunk]))
     with progress.meter("Measuring objects", None) as meter:
-        for number, (kind, size, oid, parents) in enumerate(_objects(git, tips, haves), 1):
+        for number, (kind, size, oid, parents) in enumerate(walks, 1):
             if kind == "commit":
                 cutter.begin(oid, parents)
             cutter.add(size)
@@ -102,10 +106,22 @@ class _Cutter:
         return self._size > 0 and size > self._piece and 0 < len(self._heads) <= most
 
 
+def _trunk(git: Git, tips: Sequence[str]) -> Sequence[str]:
+    """What is checked out, or a mirror's default branch, is what others come off. Gone through
+    first, it can be cut however many there are."""
+    try:
+        head = git.run("rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
+    except GitError:
+        return ()
+    return [oid for oid in tips if oid == head]
+
+
 def _objects(
     git: Git, tips: Sequence[str], haves: Sequence[str]
 ) -> Iterator[tuple[str, int, str, Sequence[str]]]:
     """The type of each object, its size here, its id and a commit's parents."""
+    if not tips:
+        return
     known = [oid for oid, kind in git.types(haves).items() if kind is not None]
     order = ("--reverse", "--topo-order", "--parents", "--in-commit-order")
     # Of a partial clone, what is missing counts nothing: it is on some host already, or sent for.
