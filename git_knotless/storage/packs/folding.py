@@ -15,11 +15,11 @@ from git_knotless.storage.outcome import Batch, Sent
 from git_knotless.storage.packs.gathering import Gathered
 from git_knotless.storage.packs.geometry import foldable
 from git_knotless.storage.packs.listedpack import ListedPack, later_than
-from git_knotless.storage.packs.packlist import PackList
+from git_knotless.storage.packs.packlist import PackList, any_gone
 from git_knotless.storage.packs.packrecord import PackRecord
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.pushing.batches import MAX_WRITES, hold_epoch, stamp_now
-from git_knotless.storage.records import PACK, RepoRecord, prefix_of
+from git_knotless.storage.records import PACK, RepoRecord
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import Write
 from git_knotless.value import value
@@ -143,11 +143,8 @@ class _Fold:
 
     def _moved(self, repo: RepoRecord, packs: Sequence[PackRecord]) -> bool:
         """Whether the batch can land no more: the epoch has moved, or one of the packs is gone."""
-        if self._repository.moved_from(repo):
-            return True
-        pages = self._store.list(PACK, prefix_of(repo.key))
-        there = {record.rkey for page in pages for record in page}
-        return not there.issuperset(pack.rkey for pack in packs)
+        names = (pack.rkey for pack in packs)
+        return self._repository.moved_from(repo) or any_gone(self._store, repo.key, names)
 
     def _objects(self, packs: Iterable[PackRecord]) -> dict[bytes, None]:
         return {oid: None for pack in packs for oid in self._gathered.objects(pack.rkey)}

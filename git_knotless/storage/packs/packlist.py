@@ -1,6 +1,6 @@
 """The packs of a repository as a host lists them; what travels in records waits on disk."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from git_knotless.atproto.syntax import Rkey
@@ -57,3 +57,10 @@ class PackList:
             self._places[pack.rkey, pack.checksum] = self._spool.size
             self._spool.append(pack.data)
         return replace(pack, data=None)
+
+
+def any_gone(store: RecordStore, key: str, packs: Iterable[Rkey]) -> bool:
+    """Whether one of `packs` is not there any more, so that no batch that deletes it can land."""
+    pages = store.list(PACK, prefix_of(key))
+    there = {record.rkey for page in pages for record in page}
+    return not there.issuperset(packs)

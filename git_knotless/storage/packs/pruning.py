@@ -22,14 +22,14 @@ from git_knotless.storage.outcome import Batch, Sent, send
 from git_knotless.storage.packs.gathering import Gathered
 from git_knotless.storage.packs.listedpack import ListedPack, later_than, packed_size
 from git_knotless.storage.packs.missing import MissingObjects
-from git_knotless.storage.packs.packlist import PackList
+from git_knotless.storage.packs.packlist import PackList, any_gone
 from git_knotless.storage.packs.packrecord import PackRecord
 from git_knotless.storage.packs.reached import CannotPrune, Roots, reached, read_roots
 from git_knotless.storage.progress import Progress
 from git_knotless.storage.proofs.verified import MAY_HAVE_MOVED
 from git_knotless.storage.proving import clear_probe, takes
 from git_knotless.storage.pushing.batches import MAX_WRITES, Stamp, rewrite, stamp_now
-from git_knotless.storage.records import CLAIM, PACK, RepoRecord, prefix_of
+from git_knotless.storage.records import CLAIM, PACK, RepoRecord
 from git_knotless.storage.repositories import Repository
 from git_knotless.storage.store import RecordStore, Write
 from git_knotless.value import value
@@ -218,11 +218,8 @@ class _Prune:
 
     def _moved(self, old: RepoRecord, deletes: Sequence[Write]) -> bool:
         """Whether a batch can land no more: the epoch has moved, or one of the packs is gone."""
-        if self._repository.moved_from(old):
-            return True
-        pages = self._store.list(PACK, prefix_of(old.key))
-        there = {record.rkey for page in pages for record in page}
-        return not there.issuperset(each.rkey for each in deletes if each.collection == PACK)
+        names = (each.rkey for each in deletes if each.collection == PACK)
+        return self._repository.moved_from(old) or any_gone(self._store, old.key, names)
 
     def _note(self, deletes: Iterable[Write]) -> None:
         for each in deletes:
